@@ -1,0 +1,53 @@
+# Needs Python 3.11, and Java 17 if it is there. All else comes from requirements.txt into .venv, once.
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check format bench airflow requirements clean
+
+help: ## Show these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Set up .venv; the other commands do it themselves
+
+demo: $(READY) ## Run the main job on real flights, from plan to published tables
+	@$(BIN)/coset demo
+
+serve: $(READY) ## Keep the demo's S3 server running, to look around
+	@$(BIN)/coset serve
+
+airflow: $(READY) ## Keep the S3 server, Airflow's scheduler and its web page running
+	@$(BIN)/coset serve --airflow
+
+test: $(READY) ## Run every test
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## Check format, style, types and import rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(READY) ## Format the code and repair what can be repaired
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(READY) ## Compare with plain PySpark and with DuckDB alone
+	@$(BIN)/python -m bench
+
+requirements: $(READY) ## Pin requirements.in anew
+	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make requirements" requirements.in -o requirements.txt
+
+clean: ## Remove .venv and everything that the demo kept
+	rm -rf .venv .coset coset.egg-info
+
+$(READY): requirements.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11, or name it with PYTHON="; exit 1; }
+	@echo "Setting up .venv, once"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@

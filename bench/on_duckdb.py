@@ -1,0 +1,68 @@
+"""DuckDB alone, on the files on the local disk."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from bench.party import CORES, Run, emptied
+from bench.workload import Workload
+from partitioning.cosets import partitions_of
+
+_QUERY = """
+    SELECT coalesce(v.key, c.key) AS key, views, viewed, clicks, clicked
+    FROM (SELECT key, count(*) AS views, sum(amount)::BIGINT AS viewed FROM read_parquet({views}) GROUP BY key) AS v
+    FULL JOIN
+         (SELECT key, count(*) AS clicks, sum(amount)::BIGINT AS clicked FROM read_parquet({clicks}) GROUP BY key) AS c
+    ON v.key = c.key
+"""
+
+
+@contextmanager
+def one_process(workload: Workload) -> Iterator[Run]:
+    """DuckDB in one process on all cores."""
+    files = {topic.name: [str(workload.landed / topic.name / "*" / "*.parquet")] for topic in workload.topics}
+    with duckdb.connect(config={"threads": str(CORES)}) as connection:
+
+        def run(number: int) -> tuple[list[str], int]:
+            out = emptied(workload.folder / "results" / "duckdb") / "all.parquet"
+            _copy(connection, files, out)
+            return [str(out)], 0
+
+        yield run
+
+
+@contextmanager
+def process_per_core(workload: Workload) -> Iterator[Run]:
+    """DuckDB on one thread in a process for each core, a coset of the keys at a time: the limit."""
+    cosets = 4
+    with multiprocessing.get_context("spawn").Pool(CORES) as pool:
+
+        def run(number: int) -> tuple[list[str], int]:
+            out = emptied(workload.folder / "results" / "duckdb-cosets")
+            work = [(workload, out / f"{task}.parquet", task, cosets) for task in range(cosets)]
+            return pool.starmap(_copy_coset, work, chunksize=1), 0
+
+        yield run
+
+
+def _copy_coset(workload: Workload, out: Path, task: int, cosets: int) -> str:
+    files = {
+        topic.name: [
+            str(workload.landed / topic.name / f"partition={partition}" / "*.parquet")
+            for partition in partitions_of(task, cosets, topic.partitions)
+        ]
+        for topic in workload.topics
+    }
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        _copy(connection, files, out)
+    return str(out)
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, files: Mapping[str, list[str]], out: Path) -> None:
+    query = _QUERY.format(**{name: str(paths) for name, paths in files.items()})
+    connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)")

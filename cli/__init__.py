@@ -1,0 +1,1 @@
+"""The `coset` command: the same actions without Airflow."""

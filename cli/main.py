@@ -1,0 +1,188 @@
+"""The `coset` command: plan, explain, run, status, assign, report and abandon, without Airflow."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.output import Command, console
+from partitioning.errors import Finding, Refused
+
+app = typer.Typer(
+    help="Keyed batches over partitioned streams on Spark: planned, proved, then published.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,
+)
+
+Named = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A Python file that defines `pipeline`, or a name in dags/pipelines.")
+]
+StoreRoot = Annotated[
+    str | None, typer.Option("--store", envvar="COSET_STORE", help="Where plans and tables lie: s3://bucket/prefix.")
+]
+SchemeText = Annotated[
+    str | None, typer.Option("--scheme", help="max, cogroup, elastic(F) or tasks(L); for a new plan only.")
+]
+Groups = Annotated[int, typer.Option("--groups", help="How many task groups, that is Spark jobs; for a new plan only.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", help="At most so many records of each stream partition; for a new plan only.")
+]
+BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
+Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+@app.command(cls=Command)
+def plan(
+    pipeline: Named,
+    store: StoreRoot = None,
+    scheme: SchemeText = None,
+    groups: Groups = 2,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
+    from cli import plans
+
+    plans.make(pipeline, _root(store), scheme, groups, limit, as_json=as_json)
+
+
+@app.command(cls=Command)
+def explain(
+    pipeline: Named,
+    store: StoreRoot = None,
+    batch: BatchNumber = None,
+    scheme: SchemeText = None,
+    groups: Groups = 2,
+    limit: Limit = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
+    from cli import plans
+
+    if batch is None:
+        plans.explain_next(pipeline, _root(store), scheme, groups, limit, as_json=as_json)
+    else:
+        plans.explain_batch(pipeline, _root(store), batch, as_json=as_json)
+
+
+@app.command(cls=Command)
+def run(
+    pipeline: Named,
+    store: StoreRoot = None,
+    scheme: SchemeText = None,
+    groups: Groups = 2,
+    limit: Limit = None,
+    master: Annotated[
+        str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master to submit to.")
+    ] = "local[*]",
+    docs: Docs = Path(".coset/docs"),
+    until_done: Annotated[bool, typer.Option("--all", help="Batch after batch, until nothing is left.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
+    from cli import batches
+
+    settings = batches.Settings(scheme, groups, limit, master, docs)
+    batches.run(pipeline, _root(store), settings, until_done=until_done, as_json=as_json)
+
+
+@app.command(cls=Command)
+def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
+    """Show how far each stream partition is: committed, latest, lag; and what an open batch still needs."""
+    from cli import standing
+
+    raise typer.Exit(standing.show_status(pipeline, _root(store), as_json=as_json))
+
+
+@app.command(cls=Command)
+def assign(
+    streams: Annotated[list[str], typer.Option("--stream", help="A stream and its partition count: views=8.")],
+    scheme: Annotated[
+        str | None, typer.Option("--scheme", help="max, cogroup (if none is named), elastic(F) or tasks(L).")
+    ] = None,
+    tasks: Annotated[int | None, typer.Option("--tasks", help="The same as --scheme 'tasks(L)'.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which task would read which stream partitions. Needs no data and no store."""
+    from cli import whatif
+
+    assignment, warning = whatif.whatif(streams, scheme, tasks)
+    if warning:
+        console(stderr=True).print(warning, markup=False)
+    whatif.show_assignment(assignment, streams, as_json=as_json)
+
+
+@app.command(cls=Command)
+def report(
+    pipeline: Named,
+    store: StoreRoot = None,
+    batch: BatchNumber = None,
+    docs: Docs = Path(".coset/docs"),
+    as_json: AsJson = False,
+) -> None:
+    """Show what became of a batch: of --batch, or of the newest."""
+    from cli import batches
+
+    batches.report(pipeline, _root(store), batch, docs, as_json=as_json)
+
+
+@app.command(cls=Command)
+def abandon(
+    pipeline: Named,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict.")],
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give up the open batch: nothing of it is published, its records belong to the next plan."""
+    from cli import batches
+
+    batches.abandon(pipeline, _root(store), why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def demo(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+) -> None:
+    """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
+    from cli import demo
+
+    demo.run(home)
+
+
+@app.command(cls=Command)
+def serve(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
+) -> None:
+    """Keep the demo's S3 server running, to look around in what it holds; Ctrl-C ends it."""
+    from cli import demo
+
+    demo.serve(home, airflow=airflow)
+
+
+def _root(store: str | None) -> str:
+    if not store:
+        raise Refused(Finding("no store is named", "--store", "give --store s3://bucket/prefix, or set COSET_STORE"))
+    return store
+
+
+def main() -> None:
+    """The entry point of the `coset` command."""
+    # So that a terminated command, too, ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Output: tables, sentences and JSON on stdout, findings and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperCommand
+
+from partitioning.errors import CosetError, Finding
+
+# Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
+_UNWRAPPED = 10_000
+
+
+class Command(TyperCommand):
+    """A command whose refusals are findings on stderr, as JSON if `--json` was given, and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CosetError as error:
+            show_error(error, as_json=bool(ctx.params.get("as_json")))
+            ctx.exit(error.exit_code)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console; its lines are wrapped in a terminal only."""
+    terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, width=None if terminal else _UNWRAPPED, soft_wrap=False)
+
+
+def show(*lines: str) -> None:
+    """Sentences on stdout, as they are."""
+    to = console()
+    for line in lines:
+        to.print(line, markup=False)
+
+
+def show_json(value: Any) -> None:
+    """A value as JSON on stdout."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> None:
+    """A title, sentences, and a table below them: numbers to the right, no trailing spaces."""
+    cells = [[_text(value) for value in row] for row in rows]
+    values = [[row[number] for row in cells] for number in range(len(columns))]
+    to = console()
+    to.print(title, style="bold", markup=False)
+    for note in notes:
+        to.print(note, markup=False)
+    if cells:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for name, column in zip(columns, values, strict=True):
+            table.add_column(escape(name), justify="right" if _numeric(column) else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*(escape(cell) for cell in row))
+        _print_stripped(to, table)
+    to.print()
+
+
+def show_error(error: CosetError, *, as_json: bool) -> None:
+    """All findings of an error on stderr."""
+    if as_json:
+        findings = [as_plain(finding) for finding in error.findings]
+        print(json.dumps({"error": type(error).__name__, "findings": findings}, ensure_ascii=False), file=sys.stderr)
+        return
+    to = console(stderr=True)
+    count = f": {len(error.findings)} findings" if len(error.findings) > 1 else ""
+    to.print(f"[bold red]{type(error).__name__}[/]{count}", soft_wrap=True)
+    for finding in error.findings:
+        to.print(str(finding), markup=False, soft_wrap=True)
+
+
+def as_plain(finding: Finding) -> dict[str, str]:
+    """A finding as JSON has it."""
+    return {"what": finding.what, "where": finding.where, "next": finding.then}
+
+
+def progress(name: str, text: str) -> None:
+    """A line on stderr about something that was done within a step."""
+    console(stderr=True).print(f"       {name:14}           {text}", markup=False)
+
+
+@contextmanager
+def step(name: str) -> Iterator[list[str]]:
+    """Show on stderr that `name` is being done, then how long it took and the text put into the list.
+
+    A step that fails says so before its error goes on.
+    """
+    to, started, said = console(stderr=True), time.monotonic(), list[str]()
+
+    def end(word: str) -> str:
+        return f"{word:6} {name:14} {time.monotonic() - started:6.1f} s  {' '.join(said)}".rstrip()
+
+    try:
+        with to.status(f"{name} …") if to.is_terminal else nullcontext():
+            yield said
+    except BaseException:
+        to.print(end("failed"), style="red", markup=False)
+        raise
+    to.print(end("ok"), markup=False)
+
+
+def _print_stripped(to: Console, table: Table) -> None:
+    if to.is_terminal:
+        to.print(table)
+        return
+    with to.capture() as captured:
+        to.print(table)
+    to.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def _numeric(cells: Sequence[str]) -> bool:
+    """Whether a column holds numbers only, however they were written."""
+    stripped = [cell.replace(",", "").replace(".", "").removeprefix("-") for cell in cells if cell != "–"]
+    return bool(stripped) and all(cell.isdecimal() for cell in stripped)

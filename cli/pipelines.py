@@ -1,0 +1,59 @@
+"""Pipelines as the command line names them: the path of a Python file that defines `pipeline`, or its name."""
+
+from __future__ import annotations
+
+import importlib.util
+import traceback
+from pathlib import Path
+
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.pipeline import Pipeline
+
+FOLDER = Path("dags", "pipelines")
+
+
+def load(named: str) -> Pipeline:
+    """The pipeline in the file `named`, or in `dags/pipelines/<named>.py`.
+
+    Raises Refused if there is no such file, if it fails, or if it defines no `pipeline`.
+    """
+    path = find(named)
+    spec = importlib.util.spec_from_file_location(f"coset_pipeline_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except CosetError:
+        raise
+    except Exception as error:
+        raise Refused(
+            Finding(f"the pipeline's file fails: {_brief(error)}", _line(error, path), "correct it, then run again")
+        ) from error
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        raise Refused(Finding("the file defines no `pipeline`", str(path), 'add: pipeline = Pipeline("…", …)'))
+    return pipeline
+
+
+def find(named: str) -> Path:
+    """The file that `named` means. Raises Refused, with the names there are, if there is none."""
+    folders = [FOLDER, Path(__file__).resolve().parent.parent / FOLDER]
+    for path in (Path(named), *(folder / f"{named}.py" for folder in folders)):
+        if path.is_file():
+            return path
+    there = sorted({path.stem for folder in folders for path in folder.glob("[!_]*.py")})
+    listed = f"name one of {', '.join(there)}, or a file" if there else "name a Python file"
+    raise Refused(Finding(f"there is no pipeline {named!r}", f"{named}, {FOLDER}/{named}.py", listed))
+
+
+def _brief(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def _line(error: Exception, path: Path) -> str:
+    """The last line of the pipeline's own file that the error came through."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else str(path)

@@ -1,0 +1,90 @@
+"""Plans on the command line: make the next one, or explain one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from cli import pipelines
+from cli.output import show, show_json, show_table
+from partitioning.document import digest, encode
+from partitioning.errors import Finding, Refused
+from partitioning.explain import explain
+from partitioning.ledger import Ledger
+from partitioning.plan import Plan
+from partitioning.schemes import Scheme
+from partitioning.store import S3Store
+from plugins import batch
+from spark_jobs.planning import preview
+
+
+def make(named: str, root: str, scheme: str | None, groups: int, limit: int | None, *, as_json: bool) -> None:
+    """Plan the next batch, store the plan and show it."""
+    pipeline = pipelines.load(named)
+    ref, sentence = batch.plan(pipeline, root, scheme=scheme, groups=groups, limit=limit)
+    if ref is None:
+        _show_none(sentence, as_json=as_json)
+        return
+    ledger, plan = ref.load()
+    _show(ledger, plan, sentence, stored=True, as_json=as_json)
+
+
+def explain_next(named: str, root: str, scheme: str | None, groups: int, limit: int | None, *, as_json: bool) -> None:
+    """Show the open batch's plan, or what the next plan would be."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    chosen = Scheme.parse(scheme) if scheme else None
+    taken = preview(pipeline, store, scheme=chosen, groups=groups, limit=limit)
+    if taken.plan is None:
+        _show_none(taken.sentence, as_json=as_json)
+        return
+    ledger = Ledger(store, pipeline.name)
+    stored = ledger.plan(taken.plan.batch) is not None
+    sentence = taken.sentence if stored else taken.sentence.replace("is planned", "would be planned")
+    _show(ledger, taken.plan, sentence, stored=stored, as_json=as_json)
+
+
+def explain_batch(named: str, root: str, number: int, *, as_json: bool) -> None:
+    """Show the stored plan of a batch. Raises Refused if there is none."""
+    ledger = Ledger(S3Store(root), pipelines.load(named).name)
+    _show(ledger, stored_plan(ledger, number), "", stored=True, as_json=as_json)
+
+
+def stored_plan(ledger: Ledger, number: int) -> Plan:
+    """The plan of a batch. Raises Refused if there is none."""
+    plan = ledger.plan(number) if number >= 0 else None
+    if plan is None:
+        raise Refused(
+            Finding(
+                f"there is no batch {number} of {ledger.pipeline}",
+                ledger.uri(ledger.key("plans", number)),
+                f"run `coset status {ledger.pipeline}` to see which is the newest",
+            )
+        )
+    return plan
+
+
+def show_plan(plan: Plan, before: Plan | None) -> None:
+    """Print a plan's tables."""
+    for section in explain(plan, before):
+        show_table(section.title, section.columns, section.rows, section.notes)
+
+
+def _show(ledger: Ledger, plan: Plan, sentence: str, *, stored: bool, as_json: bool) -> None:
+    before = ledger.plan(plan.batch - 1) if plan.batch else None
+    uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
+    if as_json:
+        sections = [dataclasses.asdict(section) for section in explain(plan, before)]
+        document = json.loads(encode(plan))
+        show_json({"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": document, "sections": sections})
+        return
+    if sentence:
+        show(f"{sentence}.", "")
+    show_plan(plan, before)
+    show(f"Stored as {uri}" if uri else "Nothing is stored: `coset plan` stores the plan, `coset run` also runs it")
+
+
+def _show_none(sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"sentence": sentence, "uri": None, "digest": None, "plan": None, "sections": []})
+    else:
+        show(sentence)

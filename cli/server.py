@@ -1,0 +1,161 @@
+"""A real S3 server for the demo and the tests: SeaweedFS from PyPI, on loopback and free ports only."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from partitioning.errors import Finding, Refused
+
+_READY_WITHIN_SECONDS = 60
+_STOPPED_WITHIN_SECONDS = 2
+_START_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """A running server. `environment` holds what a client needs: endpoint, credentials, region."""
+
+    process: subprocess.Popen[bytes]
+    environment: Mapping[str, str]
+    ports: tuple[int, ...]
+
+    def stop(self) -> None:
+        """Stop the server; what it stored stays in its folder."""
+        self.process.terminate()
+        try:
+            self.process.wait(_STOPPED_WITHIN_SECONDS)
+        except subprocess.TimeoutExpired:
+            # What it acknowledged is on disk; it only waits for its idle connections.
+            self.process.kill()
+            self.process.wait()
+        for port in self.ports:
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - the server puts them there
+                left.unlink(missing_ok=True)
+
+
+def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
+    """Start a server that keeps its data and credentials in `folder` and holds `buckets`.
+
+    Raises Refused if it does not answer within a minute; its log is `folder/server.log`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    credentials = _credentials(folder)
+    for _ in range(_START_TRIES):
+        server = _start_once(folder, credentials)
+        if _answers(server, buckets):
+            return server
+        # Most likely another process took one of the free ports meanwhile.
+        server.stop()
+    raise Refused(Finding("the S3 server does not answer", str(folder / "server.log"), "read the log, then try again"))
+
+
+def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
+    ports = _free_ports(8)
+    master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
+    command = [
+        str(Path(sys.executable).with_name("weed")),
+        "-logtostderr=true",
+        "server",
+        f"-dir={folder / 'data'}",
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-master.port={master}",
+        f"-master.port.grpc={master_grpc}",
+        "-master.telemetry=false",
+        "-master.volumeSizeLimitMB=256",
+        f"-volume.port={volume}",
+        f"-volume.port.grpc={volume_grpc}",
+        "-volume.max=0",
+        "-volume.preStopSeconds=1",
+        f"-filer.port={filer}",
+        f"-filer.port.grpc={filer_grpc}",
+        "-s3",
+        f"-s3.port={s3}",
+        f"-s3.port.grpc={s3_grpc}",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-s3.iam=false",
+        "-s3.autoCreateBucket=false",
+        f"-s3.config={folder / 's3.json'}",
+    ]
+    (folder / "data").mkdir(exist_ok=True)
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3}",
+        "AWS_ACCESS_KEY_ID": credentials["accessKey"],
+        "AWS_SECRET_ACCESS_KEY": credentials["secretKey"],
+        "AWS_REGION": "us-east-1",
+    }
+    return S3Server(process, environment, ports)
+
+
+def _answers(server: S3Server, buckets: tuple[str, ...]) -> bool:
+    deadline = time.monotonic() + _READY_WITHIN_SECONDS
+    while time.monotonic() < deadline and server.process.poll() is None:
+        try:
+            _make_buckets(server, buckets)
+        except (BotoCoreError, ClientError):
+            time.sleep(0.1)
+        else:
+            return True
+    return False
+
+
+def _make_buckets(server: S3Server, buckets: tuple[str, ...]) -> None:
+    client = boto3.client(
+        "s3",
+        endpoint_url=server.environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=server.environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=server.environment["AWS_SECRET_ACCESS_KEY"],
+        region_name=server.environment["AWS_REGION"],
+        config=Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=10),
+    )
+    have = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
+    for bucket in buckets:
+        if bucket in have:
+            # For some seconds after a start the server may write, but not yet read what it stored before.
+            with suppress(client.exceptions.NoSuchKey):
+                client.get_object(Bucket=bucket, Key=".ready")["Body"].read()
+        else:
+            client.create_bucket(Bucket=bucket)
+        # The first write makes the volumes; without it, a reader may be answered before the server can write.
+        client.put_object(Bucket=bucket, Key=".ready", Body=b"ready")
+
+
+def _credentials(folder: Path) -> Mapping[str, str]:
+    """The server's credentials, made at the first start and readable by the owner only."""
+    path = folder / "s3.json"
+    if not path.exists():
+        fresh = {"accessKey": secrets.token_hex(8), "secretKey": secrets.token_hex(16)}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({"identities": [{"name": "coset", "credentials": [fresh], "actions": actions}]}))
+    credentials: Mapping[str, str] = json.loads(path.read_text())["identities"][0]["credentials"][0]
+    return credentials
+
+
+def _free_ports(count: int) -> tuple[int, ...]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = tuple(each.getsockname()[1] for each in held)
+    for each in held:
+        each.close()
+    return ports

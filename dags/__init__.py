@@ -1,0 +1,1 @@
+"""Pipelines, and the DAG files that schedule them."""

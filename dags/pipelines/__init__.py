@@ -1,0 +1,1 @@
+"""Pipelines as pure values; no Airflow in here."""

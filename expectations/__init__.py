@@ -1,0 +1,18 @@
+"""The proof, judged by Great Expectations. Importing this registers Coset's expectations by name."""
+
+from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
+from expectations.coverage import (
+    ExpectBatchToContinueThePrevious,
+    ExpectOffsetsToBeCoveredExactlyOnce,
+    ExpectRecordsToHaveKeys,
+    ExpectRecordsToLieWhereTheirKeysHash,
+)
+
+__all__ = [
+    "ExpectBatchToContinueThePrevious",
+    "ExpectKeysToHashToTheirPartition",
+    "ExpectKeysToMeetInOneTask",
+    "ExpectOffsetsToBeCoveredExactlyOnce",
+    "ExpectRecordsToHaveKeys",
+    "ExpectRecordsToLieWhereTheirKeysHash",
+]

@@ -1,0 +1,118 @@
+"""Expectations on the keys themselves: on any table that holds keys, and the task or partition they were found in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import pandas as pd
+from great_expectations.compatibility import pydantic
+
+from expectations.judging import TableExpectation, number
+from partitioning.errors import Refused
+from partitioning.placement import KEY_FORMATS, placement_hash
+
+_HOME = "the partition it belongs in"
+
+
+class ExpectKeysToMeetInOneTask(TableExpectation):
+    """Expect rows with equal keys to be in one task.
+
+    Args:
+        key_columns: the column or columns that make a key; rows where one of them is null are not judged.
+        task_column: the column that says which task a row was in.
+        shown_columns: further columns to show with an offender, such as its partition and offset.
+
+    A result table written with `lineage=True` has the task of each row in `_task`.
+    """
+
+    sentence = "Rows with the same $key_columns are in the same $task_column."
+    args_keys: ClassVar[tuple[str, ...]] = ("key_columns", "task_column", "shown_columns")
+    success_keys: ClassVar[tuple[str, ...]] = args_keys
+
+    key_columns: list[str] = pydantic.Field(min_items=1)
+    task_column: str = "_task"
+    shown_columns: list[str] = pydantic.Field(default_factory=list)
+
+    def _needs(self) -> list[str]:
+        return [*self.key_columns, self.task_column, *self.shown_columns]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        tasks = frame.groupby(self.key_columns, sort=False)[self.task_column].nunique(dropna=False)
+        split = tasks[tasks > 1].index
+        seen = f"{number(len(tasks), 'key')} in {number(frame[self.task_column].nunique(), 'task')}"
+        return seen, len(tasks), len(split), (self._sentence(frame, key) for key in split)
+
+    def _sentence(self, frame: pd.DataFrame, key: Any) -> str:
+        values = key if len(self.key_columns) > 1 else (key,)
+        rows = frame
+        for column, value in zip(self.key_columns, values, strict=True):
+            rows = rows[rows[column] == value]
+        first = rows.drop_duplicates(self.task_column).head(3)
+        places = [f"{self.task_column} {row[self.task_column]}{self._shown(row)}" for _, row in first.iterrows()]
+        return f"{', '.join(repr(value) for value in values)} is in {' and in '.join(places)}"
+
+    def _shown(self, row: pd.Series) -> str:
+        shown = ", ".join(f"{column} {row[column]}" for column in self.shown_columns)
+        return f" ({shown})" if shown else ""
+
+
+class ExpectKeysToHashToTheirPartition(TableExpectation):
+    """Expect each key to lie in the partition where Kafka's producer puts it: murmur2 of the key, mod `partitions`.
+
+    Args:
+        key_column: the column of keys; rows where it is null are not judged.
+        partition_column: the column that says in which partition a row was found.
+        partitions: how many partitions the topic has.
+        key_format: how the producer serialises keys: string, long, int, double, uuid or bytes.
+        shown_columns: further columns to show with an offender, such as its offset.
+    """
+
+    sentence = "Each $key_column, as a Kafka $key_format key, hashes to its $partition_column of $partitions."
+    args_keys: ClassVar[tuple[str, ...]] = (
+        "key_column",
+        "partition_column",
+        "partitions",
+        "key_format",
+        "shown_columns",
+    )
+    success_keys: ClassVar[tuple[str, ...]] = args_keys
+
+    key_column: str
+    partition_column: str = "_partition"
+    partitions: int = pydantic.Field(ge=1)
+    key_format: str = "string"
+    shown_columns: list[str] = pydantic.Field(default_factory=list)
+
+    @pydantic.validator("key_format")
+    def _known(cls, key_format: str) -> str:  # noqa: N805
+        if key_format not in KEY_FORMATS:
+            raise ValueError(f"unknown key format {key_format!r}; use one of {', '.join(KEY_FORMATS)}")
+        return key_format
+
+    def _needs(self) -> list[str]:
+        return [self.key_column, self.partition_column, *self.shown_columns]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        rows = frame[frame[self.key_column].notna()].drop_duplicates([self.key_column, self.partition_column])
+        if self.key_format in {"long", "int"}:
+            # pandas turns integers beside nulls into floats.
+            rows = rows.assign(**{self.key_column: rows[self.key_column].convert_dtypes()})
+        rows = rows.assign(**{_HOME: [self._home(key) for key in rows[self.key_column]]})
+        bad = rows[rows[_HOME] != rows[self.partition_column]]
+        seen = f"{number(len(rows), 'key')} in {number(rows[self.partition_column].nunique(), 'partition')}"
+        return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
+
+    def _home(self, key: object) -> int | str:
+        """The partition that the key belongs in, or why it belongs in none."""
+        try:
+            return placement_hash(key, self.key_format) % self.partitions
+        except Refused as refused:
+            return refused.findings[0].what
+
+    def _sentence(self, row: pd.Series) -> str:
+        if isinstance(row[_HOME], str):
+            return row[_HOME]
+        shown = "".join(f", {column} {row[column]}" for column in self.shown_columns)
+        found = f"{self.partition_column} {row[self.partition_column]}{shown}"
+        return f"{row[self.key_column]!r} is in {found}, but belongs in {row[_HOME]}"

@@ -1,0 +1,130 @@
+"""Expectations on a coverage table: a row for each stream partition of a batch, as `spark_jobs.audit` makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import pandas as pd
+
+from expectations.judging import TableExpectation, number
+from partitioning.offsets import OffsetRange, StreamPartition
+
+
+class CoverageExpectation(TableExpectation):
+    """An expectation that judges each row of a coverage table by itself.
+
+    `rules` are the rules of `partitioning.receipt.Offender` whose first offenders explain a failure.
+    """
+
+    needs: ClassVar[tuple[str, ...]]
+    rules: ClassVar[tuple[str, ...]] = ()
+
+    def _needs(self) -> list[str]:
+        return ["stream", "partition", "start", "end", *self.needs]
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        """What is wrong with a stream partition, in a few words each."""
+        raise NotImplementedError
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        """What was judged, after the number of stream partitions."""
+        raise NotImplementedError
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        found = [(row, list(self._wrongs(row))) for row in frame.itertuples()]
+        bad = [f"{_range(row)}: {'; '.join(wrongs)}" for row, wrongs in found if wrongs]
+        return f"{number(len(frame), 'stream partition')}, {self._seen(frame)}", len(frame), len(bad), bad
+
+
+class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
+    """Expect each planned offset to be read, and taken or dropped by exactly one task.
+
+    Judges a coverage table: every task that reads a partition read all of its range in order, the records
+    taken and dropped are as many as planned, and the digest of their offsets is that of the range. Records
+    refused because they have no key count as lost.
+    """
+
+    sentence = "Every planned offset is read, and taken or dropped, exactly once."
+    needs = ("planned", "read_min", "read_max", "taken", "dropped", "digest_planned", "digest_found", "disorder")
+    rules = ("offset",)
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        for read in sorted({row.read_min, row.read_max} - {row.planned}):
+            yield f"a task read {read:,} of {number(row.planned, 'record')}"
+        accounted = row.taken + row.dropped
+        if accounted < row.planned:
+            yield f"{number(row.planned - accounted, 'record')} of {row.planned:,} not taken by any task"
+        if accounted > row.planned:
+            yield f"{number(accounted - row.planned, 'record')} more taken than the {row.planned:,} planned"
+        if accounted == row.planned and row.digest_found != row.digest_planned:
+            yield f"the offsets taken are not those planned (digest {row.digest_found}, not {row.digest_planned})"
+        if row.disorder:
+            yield f"{number(row.disorder, 'offset')} missing, repeated or out of order"
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        taken, dropped = int(frame["taken"].sum()), int(frame["dropped"].sum())
+        dropping = f", {dropped:,} dropped for lack of a key" if dropped else ""
+        return f"{number(int(frame['planned'].sum()), 'record')} planned, {taken:,} taken{dropping}"
+
+
+class ExpectBatchToContinueThePrevious(CoverageExpectation):
+    """Expect each stream partition to start where the last published batch ended, and tables to be read whole.
+
+    Judges a coverage table.
+    """
+
+    sentence = "Every stream partition starts where the batch before ended; tables are read from their beginning."
+    needs = ("table", "beginning", "committed")
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        if row.table and row.start != row.beginning:
+            yield f"the table begins at offset {row.beginning:,}"
+        elif not row.table and row.start > row.committed:
+            yield f"{number(row.start - row.committed, 'record')} from offset {row.committed:,} on left out"
+        elif not row.table and row.start < row.committed:
+            yield f"{number(row.committed - row.start, 'record')} before offset {row.committed:,} published already"
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        first = int((~frame["table"].astype(bool) & (frame["committed"] == frame["beginning"])).sum())
+        return f"{first:,} of them read from their beginning on" if first else "all continued"
+
+
+class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
+    """Expect every record's key to hash to the partition it was found in, and to the task that took it.
+
+    Judges a coverage table: its figures count every record read, whatever number of keys was sampled.
+    """
+
+    sentence = "Every record lies in the partition, and is taken by the task, that its key hashes to."
+    needs = ("foreign", "stray", "taken")
+    rules = ("foreign", "stray")
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        if row.foreign:
+            yield f"{number(row.foreign, 'record')} with a key that hashes to another partition"
+        if row.stray:
+            yield f"{number(row.stray, 'record')} taken by a task that does not own the key"
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        foreign, stray = int(frame["foreign"].sum()), int(frame["stray"].sum())
+        return f"{foreign:,} in a wrong partition, {stray:,} in a wrong task"
+
+
+class ExpectRecordsToHaveKeys(CoverageExpectation):
+    """Expect no record without a key in the streams that refuse them. Judges a coverage table."""
+
+    sentence = "Every record has a key, where its stream refuses records without one."
+    needs = ("refused_nulls",)
+    rules = ("null key",)
+
+    def _wrongs(self, row: Any) -> Iterable[str]:
+        if row.refused_nulls:
+            yield f"{number(row.refused_nulls, 'record')} without a key"
+
+    def _seen(self, frame: pd.DataFrame) -> str:
+        return f"{number(int(frame['refused_nulls'].sum()), 'record')} refused"
+
+
+def _range(row: Any) -> OffsetRange:
+    return OffsetRange(StreamPartition(row.stream, int(row.partition)), int(row.start), int(row.end))

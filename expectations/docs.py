@@ -1,0 +1,141 @@
+"""Data Docs: a page for each attempt of a batch and an index of all, as HTML that needs no network and no script.
+
+Great Expectations' own renderers make the tables of results. The index is kept in the store and grows with
+each batch, whatever machine runs it; the local folder holds the same index and the pages made here.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+import jinja2
+import pandas as pd
+from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
+from great_expectations.render.renderer import ValidationResultsPageRenderer
+from great_expectations.render.view import DefaultJinjaPageView
+
+from partitioning.document import canonical, digest
+from partitioning.errors import Finding
+from partitioning.plan import Plan
+from partitioning.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where Data Docs go: below `<pipeline>/` in a local folder, and below `<pipeline>/docs/` in the store."""
+
+    folder: Path
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table that was judged, and how."""
+
+    title: str
+    answer: ExpectationSuiteValidationResult
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the page of one attempt shows."""
+
+    attempt: int
+    success: bool
+    summary: str
+    findings: Sequence[Finding]
+    coverage: pd.DataFrame
+    sections: Sequence[Section]
+
+
+def publish(site: Site, plan: Plan, page: Page) -> str:
+    """Write the page and the index to the store and the folder; the answer is the page's path in the folder."""
+    name = f"batch-{plan.batch}-attempt-{page.attempt}.html"
+    folder = site.folder / plan.pipeline
+    folder.mkdir(parents=True, exist_ok=True)
+    text = _page(plan, page)
+    (folder / name).write_text(text)
+    site.store.put(f"{plan.pipeline}/docs/{name}", text.encode())
+    _publish_index(site, plan, page, name)
+    return str(folder / name)
+
+
+def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
+    prefix = f"{plan.pipeline}/docs"
+    row = {
+        "batch": plan.batch,
+        "attempt": page.attempt,
+        "success": page.success,
+        "summary": page.summary,
+        "page": name,
+    }
+    kept = {each["page"]: each for each in json.loads(site.store.get(f"{prefix}/index.json") or b"[]")} | {name: row}
+    rows = sorted(kept.values(), key=lambda each: (-each["batch"], -each["attempt"]))
+    folder = site.folder / plan.pipeline
+    here = {each["page"] for each in rows if (folder / each["page"]).exists()}
+    address = f"{site.store.root}/{prefix}"
+    site.store.put(f"{prefix}/index.json", canonical(rows))
+    site.store.put(f"{prefix}/index.html", _index(plan.pipeline, rows, set(kept), address).encode())
+    (folder / "index.html").write_text(_index(plan.pipeline, rows, here, address))
+
+
+def _index(pipeline: str, rows: Sequence[dict[str, Any]], here: set[str], address: str) -> str:
+    return _template("index.html").render(pipeline=pipeline, rows=rows, here=here, address=address)
+
+
+def _page(plan: Plan, page: Page) -> str:
+    return _template("batch.html").render(
+        plan=plan,
+        page=page,
+        digest=digest(plan),
+        streams=_streams(page.coverage),
+        coverage=list(page.coverage.itertuples(index=False)),
+        documents=[(section, _rendered(section.answer)) for section in page.sections],
+        gx_version=gx.__version__,
+    )
+
+
+def _template(name: str) -> jinja2.Template:
+    return DefaultJinjaPageView(custom_views_directory=str(Path(__file__).with_name("pages"))).env.get_template(name)
+
+
+def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
+    """The sections that Great Expectations renders, but for its overview, whose links lead to its own site."""
+    answer = copy.deepcopy(answer)
+    for result in answer.results:
+        # Its views put values of the data into the page as they are.
+        result.result = _escaped(result.result)
+    sections: list[dict[str, Any]] = ValidationResultsPageRenderer().render(answer).to_json_dict()["sections"][1:]
+    for section in sections:
+        if section["section_name"] == "Table-Level Expectations":
+            section["content_blocks"] = [
+                each for each in section["content_blocks"] if each["content_block_type"] != "header"
+            ]
+    return sections
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return html.escape(value)
+    if isinstance(value, dict):
+        return {key: _escaped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_escaped(each) for each in value]
+    return value
+
+
+def _streams(coverage: pd.DataFrame) -> list[Any]:
+    sums = ["planned", "taken", "dropped", "nulls", "keys"]
+    grouped = coverage.groupby(["stage", "stream", "table", "null_keys"], sort=False)
+    return list(
+        grouped.agg(partitions=("partition", "size"), **{each: (each, "sum") for each in sums})
+        .reset_index()
+        .itertuples()
+    )

@@ -1,0 +1,109 @@
+"""Findings: an expectation that is not met, in sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+from typing import Any
+
+import pandas as pd
+from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.expectations.registry import get_expectation_impl
+from great_expectations.render.renderer.inline_renderer import InlineRenderer
+
+from expectations.coverage import CoverageExpectation
+from expectations.judging import TableExpectation
+from partitioning.errors import Finding
+from partitioning.plan import Plan
+
+OFFENDERS_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A table, what is expected of it, and which columns tell a row's key."""
+
+    title: str
+    frame: pd.DataFrame
+    expectations: Sequence[Any]
+    stage: str | None = None
+    key: str | None = None
+
+
+def finding(
+    plan: Plan,
+    attempt: int,
+    question: Question,
+    result: ExpectationValidationResult,
+    keys: pd.DataFrame,
+    violations: pd.DataFrame,
+) -> Finding:
+    """What was expected and is not so, with the first offenders and the next step."""
+    told = _exception(result) or _offenders(question, result, keys, violations)
+    bad = result.result.get("unexpected_count") or 0
+    if bad > OFFENDERS_TOLD:
+        told = [*told, f"and more: {bad:,} in all"]
+    lines = "".join(f"\n    - {each}" for each in told)
+    return Finding(
+        f"{question.title}, not met: {_sentence(result)}{lines}",
+        f"batch {plan.batch} of {plan.pipeline}, attempt {attempt}",
+        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; if the planned "
+        f"input itself is bad, `coset abandon {plan.pipeline}`, correct it, and plan anew",
+    )
+
+
+def _sentence(result: ExpectationValidationResult) -> str:
+    """What was expected, as Great Expectations itself puts it."""
+    config = result.expectation_config
+    assert config is not None
+    if config.description:
+        return f"{config.description.rstrip('.')}."
+    value = InlineRenderer(render_object=config).get_rendered_content()[0].value
+    values = {name: _number(param["value"]) for name, param in (value.params or {}).items()}
+    return f"{Template(value.template or config.type).safe_substitute(values).rstrip('.')}."
+
+
+def _number(value: Any) -> Any:
+    """Great Expectations makes 500 from JSON a 500.0."""
+    return f"{value:,.15g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _exception(result: ExpectationValidationResult) -> list[str]:
+    """Why the expectation could not be evaluated, if so."""
+    info = result.exception_info or {}
+    each = [info] if "raised_exception" in info else list(info.values())
+    return [f"it cannot be evaluated: {one['exception_message']}" for one in each if one.get("raised_exception")]
+
+
+def _offenders(
+    question: Question, result: ExpectationValidationResult, keys: pd.DataFrame, violations: pd.DataFrame
+) -> list[str]:
+    """The first offenders, in sentences: with their keys, partitions and offsets as far as these are known."""
+    assert result.expectation_config is not None
+    seen = result.result
+    kind = get_expectation_impl(result.expectation_config.type)
+    if issubclass(kind, TableExpectation):
+        told = [str(each) for each in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
+        rules = kind.rules if issubclass(kind, CoverageExpectation) else ()
+        told += violations[violations["rule"].isin(rules)]["sentence"].head(OFFENDERS_TOLD).tolist()
+        return told or [str(seen.get("observed_value"))]
+    if "observed_value" in seen:
+        return [f"observed: {seen['observed_value']}"]
+    rows = seen.get("partial_unexpected_index_list") or []
+    values = seen.get("partial_unexpected_list") or []
+    return [
+        f"{value!r} {_row(question, row, keys)}"
+        for row, value in list(zip(rows, values, strict=False))[:OFFENDERS_TOLD]
+    ]
+
+
+def _row(question: Question, row: int, keys: pd.DataFrame) -> str:
+    """Where a result row came from: its key, its lineage columns, and where the audit saw that key first."""
+    values = question.frame.iloc[row]
+    key = values[question.key]
+    lineage = [f"{name} {values[name]}" for name in values.index if str(name).startswith("_")]
+    seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
+    places = [f"{each.stream}-{each.partition} at offset {each.offset:,}" for each in seen.itertuples()]
+    known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))
+    return f"of key {key!r}" + f" ({known})" * bool(known)

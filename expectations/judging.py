@@ -1,0 +1,120 @@
+"""What Coset's expectations share: they judge a whole table, and show what they do not like in sentences."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, ClassVar
+
+import pandas as pd
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.execution_engine import ExecutionEngine, PandasExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation, render_suite_parameter_string
+from great_expectations.expectations.expectation_configuration import parse_result_format
+from great_expectations.expectations.metrics.metric_provider import metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.renderer.renderer import renderer
+from great_expectations.render.renderer_configuration import RendererConfiguration, RendererValueType
+
+
+class TableRecords(TableMetricProvider):
+    """The records of a pandas batch themselves: Coset's expectations judge small tables."""
+
+    metric_name = "table.coset_records"
+
+    @metric_value(engine=PandasExecutionEngine)
+    def _pandas(cls, execution_engine: PandasExecutionEngine, metric_domain_kwargs: dict, **_: Any) -> pd.DataFrame:  # noqa: N805
+        frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+        return frame
+
+
+class TableExpectation(BatchExpectation, ABC):
+    """An expectation on a whole table.
+
+    `sentence` is what Data Docs show; `$name` stands for an argument.
+    """
+
+    sentence: ClassVar[str]
+    metric_dependencies: ClassVar[tuple[str, ...]] = (TableRecords.metric_name,)
+
+    @abstractmethod
+    def _needs(self) -> list[str]:
+        """The columns that the table must have."""
+
+    @abstractmethod
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        """What was seen in a sentence, how many were judged, how many were bad, and a sentence for each of those."""
+
+    def _validate(
+        self,
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any] | None = None,
+        execution_engine: ExecutionEngine | None = None,
+    ) -> dict[str, Any]:
+        frame = metrics[TableRecords.metric_name]
+        if missing := [name for name in self._needs() if name not in frame.columns]:
+            there_are = ", ".join(str(name) for name in frame.columns)
+            says = f"there is no column {', '.join(missing)}; there are {there_are}"
+            return {"success": False, "result": {"observed_value": says}}
+        observed, count, bad, sentences = self._judge(frame)
+        shown = parse_result_format(self._get_result_format(runtime_configuration))["partial_unexpected_count"]
+        return {
+            "success": bad == 0,
+            "result": {
+                "observed_value": observed,
+                "element_count": count,
+                "unexpected_count": bad,
+                "unexpected_percent": 100 * bad / count if count else 0.0,
+                "partial_unexpected_list": list(islice(sentences, shown)),
+            },
+        }
+
+    @classmethod
+    def _arguments(cls, given: dict[str, Any]) -> dict[str, str]:
+        # A configuration holds only what differs from the default.
+        values = {name: cls.__fields__[name].default for name in cls.args_keys} | given
+        return {name: _text(values[name]) for name in cls.args_keys}
+
+    @classmethod
+    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration) -> RendererConfiguration:
+        for name, value in cls._arguments(renderer_configuration.kwargs).items():
+            renderer_configuration.add_param(name=name, param_type=RendererValueType.STRING, value=value)
+        renderer_configuration.template_str = cls.sentence
+        return renderer_configuration
+
+    @classmethod
+    @renderer(renderer_type=LegacyRendererType.PRESCRIPTIVE)
+    @render_suite_parameter_string
+    def _prescriptive_renderer(
+        cls,
+        configuration: Any = None,
+        result: Any = None,
+        runtime_configuration: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> list[RenderedStringTemplateContent]:
+        given = configuration or (result.expectation_config if result else None)
+        return [
+            RenderedStringTemplateContent(
+                content_block_type="string_template",
+                string_template={
+                    "template": cls.sentence,
+                    "params": cls._arguments(given.kwargs if given else {}),
+                    "styling": (runtime_configuration or {}).get("styling", {}),
+                },
+            )
+        ]
+
+
+def number(count: int, noun: str) -> str:
+    """A count for people.
+
+    >>> number(1, "record"), number(336776, "record")
+    ('1 record', '336,776 records')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,258 @@
+"""The store: the core's only door to S3, and its twin in memory.
+
+S3 needs If-None-Match on PUT (AWS, MinIO, SeaweedFS ≥ 4.48, versitygw). Endpoint and credentials come from
+the usual AWS environment variables and are never written anywhere.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import md5
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+)
+
+from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+
+_LOST_RACE = {"PreconditionFailed", "412"}
+_BUSY = {"ConditionalRequestConflict", "409"}
+_ABSENT = {"NoSuchKey", "404", "NotFound"}
+_DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_TRIES_WHILE_BUSY = 10
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Entry:
+    """An object in a listing: its key below the store's root, its size and its etag."""
+
+    key: str
+    size: int
+    etag: str
+
+
+class Store(Protocol):
+    """Objects under one root. Keys are relative to it; `root` is its URI."""
+
+    root: str
+
+    def get(self, key: str) -> bytes | None:
+        """The object, or None if there is none."""
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        """Store `data` if the key is free; return what is stored, ours or what another stored before."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data`, replacing what was there: for reports, which decide nothing."""
+
+    def head(self, key: str) -> Entry | None:
+        """The object's size and etag, or None if there is none."""
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        """The objects whose keys start with `prefix`, by key: a hint, never the base of a decision."""
+
+
+class MemoryStore:
+    """A store that lives as long as the process: for tests and for looking at plans."""
+
+    def __init__(self, root: str = "memory://store") -> None:
+        self.root = root
+        self._objects: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self._objects.get(key)
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        return self._objects.setdefault(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._objects[key] = data
+
+    def head(self, key: str) -> Entry | None:
+        data = self._objects.get(key)
+        return None if data is None else Entry(key, len(data), _etag(data))
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        for key in sorted(self._objects):
+            if key.startswith(prefix):
+                yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
+
+
+class S3Store:
+    """A store under `s3://bucket/prefix`.
+
+    Raises Refused if the store denies access, Unreachable if it does not answer, and OutcomeUnknown if a write was sent
+    and nobody can say whether it arrived.
+    """
+
+    def __init__(self, root: str) -> None:
+        parts = urlsplit(root)
+        if parts.scheme != "s3" or not parts.netloc:
+            raise Refused(Finding(f"{root!r} is no S3 URI", "store", "write it as s3://bucket/prefix"))
+        self.root = root.rstrip("/")
+        self._bucket = parts.netloc
+        self._prefix = parts.path.strip("/") + "/" if parts.path.strip("/") else ""
+        with self._errors(""):
+            self._client = _client()
+
+    def get(self, key: str) -> bytes | None:
+        with self._errors(key):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
+                return bytes(answer["Body"].read())
+            except ClientError as error:
+                if _code(error) in _ABSENT:
+                    return None
+                raise
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        # A retry by boto3 after a lost answer is told 412 about its own object, so whatever goes wrong,
+        # what is stored decides.
+        for _ in range(_TRIES_WHILE_BUSY):
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, IfNoneMatch="*")
+                return data
+            except ClientError as error:
+                if _code(error) in _BUSY:
+                    time.sleep(random.uniform(0.05, 0.5))
+                    continue
+                if _code(error) not in _LOST_RACE and not _is_server_fault(error):
+                    with self._errors(key):
+                        raise
+                cause: Exception = error
+            except BotoCoreError as error:
+                if isinstance(error, NoCredentialsError | EndpointConnectionError | ConnectTimeoutError):
+                    with self._errors(key):
+                        raise
+                cause = error
+            stored = self.get(key)
+            if stored is not None:
+                return stored
+            raise OutcomeUnknown(
+                Finding(f"the write was not answered: {cause}", self._uri(key), "run the same command again")
+            ) from cause
+        raise OutcomeUnknown(
+            Finding(
+                f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
+                self._uri(key),
+                "run the same command again",
+            )
+        )
+
+    def put(self, key: str, data: bytes) -> None:
+        # Browsers show a report only if they are told what it is.
+        kind = mimetypes.guess_type(key)[0] or "application/octet-stream"
+        with self._errors(key):
+            self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, ContentType=kind)
+
+    def head(self, key: str) -> Entry | None:
+        with self._errors(key):
+            try:
+                answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + key)
+            except ClientError as error:
+                if _code(error) in _ABSENT:
+                    return None
+                raise
+        return Entry(key, int(answer["ContentLength"]), answer["ETag"].strip('"'))
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        with self._errors(prefix):
+            for page in pages:
+                for item in page.get("Contents", []):
+                    key = item["Key"].removeprefix(self._prefix)
+                    yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
+
+    def _uri(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turn botocore's errors into ours: what, where, and what to do next."""
+        try:
+            yield
+        except CosetError:
+            raise
+        except ClientError as error:
+            raise self._refused_by_store(error, key) from error
+        except NoCredentialsError as error:
+            raise Refused(
+                Finding(
+                    "there are no S3 credentials", self._uri(key), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                )
+            ) from error
+        except (BotoCoreError, ValueError) as error:
+            endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
+            raise Unreachable(
+                Finding(
+                    f"the store at {endpoint} cannot be reached: {error}",
+                    self._uri(key),
+                    "check that it runs and that AWS_ENDPOINT_URL names it",
+                )
+            ) from error
+
+    def _refused_by_store(self, error: ClientError, key: str) -> CosetError:
+        code = _code(error)
+        if code == "NoSuchBucket":
+            return Refused(
+                Finding(f"there is no bucket {self._bucket!r}", self._uri(key), "create it, or correct the URI")
+            )
+        if code in _DENIED:
+            return Refused(
+                Finding(
+                    f"the store denies access ({code})",
+                    self._uri(key),
+                    "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
+                )
+            )
+        kind = Unreachable if _is_server_fault(error) else Refused
+        return kind(Finding(f"the store answered {code}: {error}", self._uri(key), "run the same command again"))
+
+
+def _client() -> Any:
+    return _client_of(os.getpid(), tuple(sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))))
+
+
+@lru_cache(maxsize=8)
+def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
+    """One client for each process and each set of settings: making one takes a quarter of a second."""
+    # A session of its own: the default one keeps the first credentials that the process had.
+    return boto3.Session().client(
+        "s3",
+        config=Config(
+            retries={"mode": "standard", "total_max_attempts": 4},
+            connect_timeout=5,
+            read_timeout=60,
+            s3={"addressing_style": "path"} if os.environ.get("AWS_ENDPOINT_URL") else {},
+        ),
+        region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
+    )
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _is_server_fault(error: ClientError) -> bool:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
+
+
+def _etag(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

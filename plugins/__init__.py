@@ -1,0 +1,1 @@
+"""Coset in Airflow: the DAG factory."""

@@ -1,0 +1,170 @@
+"""Planning: from where a pipeline stands to the batch to work on next. Its plan is stored before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partitioning.document import digest
+from partitioning.errors import Finding, Refused
+from partitioning.ledger import Ledger, Standing
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan, PlannedWrite
+from partitioning.planner import plan_batch
+from partitioning.schemes import Scheme
+from partitioning.store import Store
+from partitioning.streams import Column, Discovered
+from spark_jobs import sql
+from spark_jobs.landed import discover
+from spark_jobs.publication import transaction_version
+from spark_jobs.tables import schema
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The batch to work on, None if there is nothing to do; `sentence` says how that came about."""
+
+    plan: Plan | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    scheme: Scheme | None
+    groups: int
+    limit: int | None
+
+
+def take_up(
+    pipeline: Pipeline, store: Store, *, scheme: Scheme | None = None, groups: int = 2, limit: int | None = None
+) -> Taken:
+    """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
+
+    `scheme`, `groups` and `limit` are for a new plan only. If others plan the same batch at the same time, the
+    plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
+    expression or the result tables are not as they have to be.
+    """
+    taken, new = _next(pipeline, store, _Asked(scheme, groups, limit))
+    if taken.plan is None or not new:
+        return taken
+    stored = Ledger(store, pipeline.name).put_plan(taken.plan)
+    if digest(stored) != digest(taken.plan):
+        return Taken(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
+    return Taken(stored, taken.sentence)
+
+
+def preview(
+    pipeline: Pipeline, store: Store, *, scheme: Scheme | None = None, groups: int = 2, limit: int | None = None
+) -> Taken:
+    """What `take_up` would give, without storing anything."""
+    taken, _ = _next(pipeline, store, _Asked(scheme, groups, limit))
+    return taken
+
+
+def _next(pipeline: Pipeline, store: Store, asked: _Asked) -> tuple[Taken, bool]:
+    """The batch to work on, and whether its plan is new."""
+    standing = _standing(pipeline, store)
+    if standing.open and standing.plan is not None:
+        return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked)), False
+    discovered = discover(pipeline.streams)
+    plan = plan_batch(
+        pipeline,
+        discovered,
+        _results(pipeline, discovered),
+        batch=standing.plan.batch + 1 if standing.plan else 0,
+        parent=digest(standing.plan) if standing.plan else None,
+        published=standing.published,
+        scheme=asked.scheme,
+        groups=asked.groups,
+        limit=asked.limit,
+    )
+    if plan is None:
+        return Taken(None, _nothing_to_do(standing.published)), False
+    sentence = f"Batch {plan.batch} is planned: {plan.records:,} records in {len(plan.groups)} task groups"
+    return Taken(plan, sentence), True
+
+
+def _standing(pipeline: Pipeline, store: Store) -> Standing:
+    """Where the pipeline stands. Raises Refused, with all findings, if its tables stand elsewhere."""
+    ledger = Ledger(store, pipeline.name)
+    standing = ledger.standing()
+    # While a publication is not finished, some tables have the batch and some have not.
+    while not (standing.open and standing.verdict is not None):
+        held = {write.table: transaction_version(store.root, pipeline.name, write.table) for write in pipeline.writes}
+        findings = disagreements(standing.published, held, store.root)
+        if not findings:
+            break
+        # Another process may have published meanwhile; its verdict was there before.
+        before, standing = standing, ledger.standing()
+        if standing == before:
+            raise Refused(*findings)
+    return standing
+
+
+def disagreements(published: Plan | None, held: Mapping[str, int | None], root: str) -> tuple[Finding, ...]:
+    """What is wrong if tables hold these batches and `published` is the last published plan."""
+    newest = published.batch if published else None
+    written = {write.declared.table for write in published.writes()} if published else set()
+    findings = []
+    for table, batch in held.items():
+        where = f"table {table!r} and the plans under {root}"
+        if batch is not None and (newest is None or batch > newest):
+            what = f"the table holds batch {batch}, but by the ledger the last published is {_name(newest)}"
+            findings.append(Finding(what, where, "restore the pipeline's folder from a backup: verdicts are missing"))
+        elif table in written and batch != newest:
+            what = f"the ledger says that batch {newest} is published, but the table holds {_name(batch)}"
+            findings.append(Finding(what, where, "restore the table from a backup: it was replaced or rolled back"))
+    return tuple(findings)
+
+
+def _results(pipeline: Pipeline, discovered: tuple[Discovered, ...]) -> Mapping[str, tuple[Column, ...]]:
+    """The columns of each result table, all of them of types that a table can hold."""
+    results = sql.check(pipeline, discovered)
+    findings: list[Finding] = []
+    for write in pipeline.writes:
+        try:
+            schema(PlannedWrite(write, results[write.table]))
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+    if findings:
+        raise Refused(*findings)
+    return results
+
+
+def _taken_up_again(plan: Plan, standing: Standing, asked: _Asked) -> str:
+    if standing.verdict is not None:
+        return f"Batch {plan.batch} is decided but its publication is not finished: it is taken up again"
+    sentence = f"Batch {plan.batch} is open: it is taken up again as it was planned"
+    differing = _differing(plan, asked)
+    return f"{sentence}; the stored plan counts, not the {' and '.join(differing)} asked for" if differing else sentence
+
+
+def _differing(plan: Plan, asked: _Asked) -> list[str]:
+    """What was asked for and is otherwise in the plan, as far as a plan shows it."""
+    tasks = sum(len(stage.tasks) for stage in plan.stages)
+    longest = max(
+        (part.end - part.start for stream in plan.streams if not stream.declared.table for part in stream.partitions),
+        default=0,
+    )
+    differs = {
+        "scheme": asked.scheme is not None and any(stage.scheme != str(asked.scheme) for stage in plan.stages),
+        "groups": min(asked.groups, tasks) != len(plan.groups),
+        "limit": asked.limit is not None and longest > asked.limit,
+    }
+    return [what for what, yes in differs.items() if yes]
+
+
+def _nothing_to_do(published: Plan | None) -> str:
+    if published is None:
+        return "Nothing to do: no records have arrived yet"
+    committed = sum(
+        partition.end - partition.beginning
+        for stream in published.streams
+        for partition in stream.partitions
+        if not stream.declared.table or all(each.declared.table for each in published.streams)
+    )
+    return f"Nothing to do: no new records since batch {published.batch} ({committed:,} records committed)"
+
+
+def _name(batch: int | None) -> str:
+    return "none" if batch is None else f"batch {batch}"

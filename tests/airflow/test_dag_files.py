@@ -1,0 +1,74 @@
+"""DAG files and plugins as Airflow finds, parses and imports them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
+TASKS = {
+    "plan": {"run", "audit", "check", "publish", "report"},
+    "run": {"audit"},
+    "audit": {"check"},
+    "check": {"publish"},
+    "publish": {"report"},
+    "report": set(),
+}
+
+
+@pytest.fixture(scope="module")
+def bag(airflow: Path) -> object:
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag()
+
+
+def test_every_dag_file_is_found_and_imports(bag):
+    assert bag.import_errors == {}
+    assert set(bag.dags) == {"tail_activity", "origin_weather"}
+
+
+@pytest.mark.parametrize("name", ["tail_activity", "origin_weather"])
+def test_a_dag_is_planned_run_audited_checked_published_and_reported_in_this_order(bag, name):
+    dag = bag.dags[name]
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == TASKS
+
+
+def test_a_dag_runs_once_at_a_time_and_does_not_catch_up(bag):
+    dag = bag.dags["tail_activity"]
+    assert (dag.max_active_runs, dag.catchup) == (1, False)
+
+
+@pytest.mark.parametrize("bad", [{"groups": 0}, {"groups": 2000}, {"limit": 0}, {"scheme": 4}])
+def test_params_out_of_bounds_are_refused_by_the_form(bag, bad):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = bag.dags["tail_activity"].params
+    ((name, value),) = bad.items()
+    with pytest.raises(ParamValidationError):
+        params[name] = value
+
+
+def test_plugins_load_without_errors(airflow):
+    from airflow import plugins_manager
+
+    plugins_manager.get_plugin_info()
+    assert plugins_manager.get_import_errors() == {}
+
+
+def test_parsing_a_dag_file_imports_nothing_heavy(airflow):
+    code = "import sys, dags.tail_activity, dags.origin_weather; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_spark_is_whole_although_two_packages_unpack_into_its_folder():
+    from importlib.metadata import version
+
+    import pyspark
+
+    assert pyspark.__version__ == version("pyspark") == version("pyspark-client")
+    assert list((Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar"))

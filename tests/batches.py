@@ -1,0 +1,127 @@
+"""Batches made by hand, for tests of what comes after a run: without Spark and without landed files."""
+
+from __future__ import annotations
+
+import io
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from partitioning.document import digest
+from partitioning.ledger import Ledger
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan, PlannedWrite, TaskRef
+from partitioning.planner import plan_batch
+from partitioning.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.store import S3Store, Store
+from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
+from spark_jobs.objects import filesystem, split, storage_options
+from spark_jobs.publication import decide
+from spark_jobs.tables import folder, schema
+
+NAME = "tails"
+RECORDS = 10
+COLUMNS = (Column("tailnum", "VARCHAR"), Column("delay", "BIGINT"))
+
+
+def pipeline(*tables: str, lineage: bool = False, named: str = NAME) -> Pipeline:
+    """Two streams that meet in two tasks of the stage `flights+planes`, written to `tables`."""
+    made = Pipeline(named, source="s3://landing/topics")
+    flights = made.stream("flights", key="tailnum", partitions=4)
+    planes = made.stream("planes", key="tailnum", partitions=2)
+    joined = flights.join(planes, "flights.delay", name="joined")
+    for table in tables or ("delays",):
+        joined.write(table, lineage=lineage)
+    return made
+
+
+def planned(made: Pipeline, batch: int = 0, before: Plan | None = None, columns: tuple[Column, ...] = COLUMNS) -> Plan:
+    """The plan of `batch`, in which ten records have arrived in each stream partition since the one before."""
+    found = [
+        Discovered(stream.name, COLUMNS, tuple(_arrived(number, batch) for number in range(stream.partitions)))
+        for stream in made.streams
+    ]
+    plan = plan_batch(
+        made,
+        found,
+        {write.table: columns for write in made.writes},
+        batch=batch,
+        parent=digest(before) if before else None,
+        published=before,
+    )
+    assert plan is not None
+    return plan
+
+
+def run(ledger: Ledger, plan: Plan, attempt: int = 0, *, empty: bool = False) -> None:
+    """Store what the task groups of an attempt would: a data file per table and task, a receipt per group."""
+    for group in plan.groups:
+        tasks = tuple(
+            TaskReceipt(
+                task,
+                (),
+                () if empty else tuple(_write(ledger.store, plan, write, task, attempt) for write in plan.writes()),
+                None,
+            )
+            for task in group.tasks
+        )
+        ledger.put_receipt(Receipt(digest(plan), group.group, attempt, tasks), plan.batch)
+
+
+def decided(
+    root: str, made: Pipeline | None = None, batch: int = 0, before: Plan | None = None, named: str = NAME
+) -> tuple[Ledger, Plan]:
+    """A batch that is planned, run and decided, and waits for its publication."""
+    ledger = Ledger(S3Store(root), named)
+    plan = ledger.put_plan(planned(made or pipeline(named=named), batch, before))
+    run(ledger, plan)
+    decide(ledger, plan, 0, "all checks passed")
+    return ledger, plan
+
+
+def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
+    """All rows of a result table, as DuckDB reads them through the Delta log."""
+    dataset = DeltaTable(folder(root, table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
+    with duckdb.connect() as connection:
+        return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
+
+
+def expected(batch: int) -> list[tuple[object, ...]]:
+    """The rows that `run` writes to each table in a batch."""
+    return sorted((f"N{task}-{n}", batch) for task in range(2) for n in range(RECORDS))
+
+
+def erase(root: str, *keys: str) -> None:
+    """Remove objects, as an accident would; Coset itself removes nothing."""
+    bucket, prefix = split(root)
+    there = filesystem()
+    for key in keys:
+        there.delete_file(f"{bucket}/{prefix}/{key}")
+
+
+def _arrived(partition: int, batch: int) -> DiscoveredPartition:
+    files = (
+        InputFile(f"partition={partition}/{start}.parquet", 1000, f"etag-{start}", start, start + RECORDS)
+        for start in range(0, (batch + 1) * RECORDS, RECORDS)
+    )
+    return DiscoveredPartition(partition, tuple(files))
+
+
+def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt: int) -> WrittenFile:
+    columns: dict[str, list[object]] = {
+        "tailnum": [f"N{task.task}-{n}" for n in range(RECORDS)],
+        "delay": [plan.batch] * RECORDS,
+        "_batch": [plan.batch] * RECORDS,
+        "_task": [task.task] * RECORDS,
+    }
+    wanted = schema(write)
+    data = io.BytesIO()
+    pq.write_table(pa.table({name: columns[name] for name in wanted.names}, schema=wanted), data)
+    path = f"data/plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}/{task.stage}-{task.task}.parquet"
+    key = f"tables/{write.declared.table}/{path}"
+    store.put_new(key, data.getvalue())
+    entry = store.head(key)
+    assert entry is not None
+    return WrittenFile(write.declared.table, path, entry.size, entry.etag, RECORDS)

@@ -1,0 +1,47 @@
+"""Every store behaves alike: one suite over the one in memory and the one in S3."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitioning.store import MemoryStore, Store
+
+
+@pytest.fixture(params=["memory", "s3"])
+def store(request: pytest.FixtureRequest) -> Store:
+    return MemoryStore() if request.param == "memory" else request.getfixturevalue("s3_store")
+
+
+@pytest.fixture
+def s3_store(s3: object) -> Store:
+    import uuid
+
+    from partitioning.store import S3Store
+
+    return S3Store(f"s3://test/{uuid.uuid4().hex}")
+
+
+def test_what_was_never_stored_is_none(store: Store) -> None:
+    assert store.get("a/b.json") is None
+    assert store.head("a/b.json") is None
+
+
+def test_the_first_writer_of_a_new_object_wins_and_the_second_is_told_what_is_there(store: Store) -> None:
+    assert store.put_new("a/b.json", b"first") == b"first"
+    assert store.put_new("a/b.json", b"second") == b"first"
+    assert store.get("a/b.json") == b"first"
+
+
+def test_a_plain_put_replaces(store: Store) -> None:
+    store.put("report.html", b"old")
+    store.put("report.html", b"new")
+    assert store.get("report.html") == b"new"
+
+
+def test_head_and_list_agree_on_size_and_etag(store: Store) -> None:
+    store.put_new("a/2.json", b"22")
+    store.put_new("a/10.json", b"1010")
+    store.put_new("b/1.json", b"")
+    listed = list(store.list("a/"))
+    assert [(entry.key, entry.size) for entry in listed] == [("a/10.json", 4), ("a/2.json", 2)]
+    assert [store.head(entry.key) for entry in listed] == listed

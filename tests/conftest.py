@@ -1,0 +1,36 @@
+"""Fixtures that every kind of test may use: a real S3 server, a store in it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from cli.server import S3Server, start_server
+from partitioning.store import S3Store
+
+# Programs and pipelines that tests run; they hold no tests.
+collect_ignore = ["killed.py", "pipelines"]
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with the bucket `test`; its address and credentials are in the environment."""
+    server = start_server(tmp_path_factory.mktemp("s3"), ("test",))
+    before = {name: os.environ.get(name) for name in server.environment}
+    os.environ.update(server.environment)
+    yield server
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    server.stop()
+
+
+@pytest.fixture
+def store(s3: S3Server) -> S3Store:
+    """A store of its own in the S3 server."""
+    return S3Store(f"s3://test/{uuid.uuid4().hex}")

@@ -1,0 +1,145 @@
+"""A loopback proxy in front of an S3 server that spoils chosen requests, as a network or a busy store does.
+
+It is a process of its own (`python tests/faults.py ENDPOINT`), because delta-rs keeps Python from running
+any other thread while it waits for some of its answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+# What becomes of a request: whether the server gets it, and the answer that the client gets, if any.
+FAULTS: dict[str, tuple[bool, int | None, str]] = {
+    "answer lost": (True, None, ""),
+    "500 after storing": (True, 500, "InternalError"),
+    "503 before storing": (False, 503, "SlowDown"),
+    "409 before storing": (False, 409, "ConditionalRequestConflict"),
+    "403 before storing": (False, 403, "AccessDenied"),
+}
+
+
+class FaultProxy:
+    """A running proxy; clients are given its `url` instead of the server's."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.url: str = self._line()
+
+    def spoil(self, what: str, method: str, key: str, times: int | None = 1) -> None:
+        """Spoil the next `times` requests (None: all) whose method and path match these expressions."""
+        self._say({"what": what, "method": method, "key": key, "times": times})
+
+    def heal(self) -> int:
+        """Pass everything on again; how many requests matched since `spoil`."""
+        return int(self._say(None))
+
+    def stop(self) -> None:
+        self._process.communicate("")
+
+    def _say(self, fault: dict[str, object] | None) -> str:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(fault) + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = urlsplit(endpoint).netloc
+        self.lock = threading.Lock()
+        self.set(None)
+
+    def set(self, fault: dict[str, object] | None) -> int:
+        with self.lock:
+            before, self.fault, self.seen = getattr(self, "seen", 0), fault, 0
+        return before
+
+    def strikes(self, method: str, path: str) -> bool:
+        with self.lock:
+            fault = self.fault
+            if fault is None:
+                return False
+            if not re.fullmatch(str(fault["method"]), method) or not re.search(str(fault["key"]), unquote(path)):
+                return False
+            self.seen += 1
+            return fault["times"] is None or self.seen <= int(str(fault["times"]))
+
+    def handle_error(self, *_: object) -> None:
+        """A client that hangs up is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        stored, status, code = (True, 0, "")
+        if self.server.strikes(self.command, self.path):
+            stored, status, code = FAULTS[str(self.server.fault["what"])]
+        if stored:
+            answer = self._ask(body)
+        if status is None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+        elif status:
+            xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+            self._answer(status, [("Content-Type", "application/xml")], xml)
+        else:
+            self._answer(*answer)
+
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = HTTPConnection(self.server.upstream, timeout=60)
+        connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            # Host stays as the client signed it.
+            if name.lower() not in {"expect", "connection"}:
+                connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        length = str(len(body))
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() == "content-length":
+                length = value  # of a HEAD, which has no body
+            elif name.lower() not in {"connection", "transfer-encoding"}:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass_on  # noqa: N815
+
+
+if __name__ == "__main__":
+    server = _Server(sys.argv[1])
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+    for line in sys.stdin:
+        print(server.set(json.loads(line)), flush=True)

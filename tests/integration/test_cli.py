@@ -1,0 +1,270 @@
+"""The `coset` command on a real store: each command's answer, and each refusal with its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from cli.plans import show_plan
+from partitioning.document import encode
+from partitioning.store import S3Store
+from tests.goldens import expect_golden
+from tests.landed import land_table
+from tests.plans import plan_of, tails, tails_found
+
+PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
+UNREACHABLE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """A store with a hundred flights of twenty planes; the plan and all else goes to the same store."""
+    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    planes = pa.table({"tailnum": [f"N{number}" for number in range(20)], "seats": pa.array(range(20), pa.int64())})
+    land_table(planes, "planes", f"{store.root}/topics", key="tailnum", partitions=2)
+    arrive(store, 100)
+    return store
+
+
+def arrive(store: S3Store, count: int) -> None:
+    """Land some flights more."""
+    tails = [f"N{number % 20}" for number in range(count)]
+    table = pa.table({"tailnum": tails, "delay": pa.array(range(count), pa.int64())})
+    land_table(table, "flights", f"{store.root}/topics", key="tailnum", partitions=4)
+
+
+def coset(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def refused(result: Result, *parts: str, code: int = 3) -> None:
+    """Assert that a command refused with this exit code, naming all of `parts`, where, and what is next."""
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    for part in (*parts, "  where: ", "  next:  "):
+        assert part in result.stderr
+
+
+def nothing_published(store: S3Store) -> bool:
+    return not list(store.list("delays/verdicts/")) and not list(store.list("tables/"))
+
+
+def test_a_plan_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
+    show_plan(plan_of(tails(), tails_found()), None)
+    expect_golden("cli_explain_first.txt", capsys.readouterr().out)
+
+
+def test_explain_shows_the_next_plan_and_stores_nothing(landed: S3Store) -> None:
+    result = coset("explain", PIPELINE)
+    assert result.exit_code == 0, result.output
+    assert "Batch 0 would be planned: 120 records in 2 task groups." in result.stdout
+    assert "gcd(4, 2) = 2" in result.stdout
+    assert not list(landed.list("delays/"))
+
+
+def test_plan_stores_what_explain_showed(landed: S3Store) -> None:
+    shown = json.loads(coset("explain", PIPELINE, "--json").stdout)
+    made = json.loads(coset("plan", PIPELINE, "--json").stdout)
+    assert made["digest"] == shown["digest"]
+    assert (shown["uri"], made["uri"]) == (None, f"{landed.root}/delays/plans/0.json")
+    assert (
+        landed.get("delays/plans/0.json")
+        == json.dumps(made["plan"], sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    )
+
+
+def test_explain_of_an_open_batch_and_of_that_batch_show_the_stored_plan(landed: S3Store) -> None:
+    made = json.loads(coset("plan", PIPELINE, "--scheme", "tasks(3)", "--json").stdout)
+    for words in ((), ("--batch", "0")):
+        shown = json.loads(coset("explain", PIPELINE, *words, "--json").stdout)
+        assert (shown["plan"], shown["uri"]) == (made["plan"], made["uri"])
+
+
+def test_the_scheme_the_groups_and_the_limit_are_used(landed: S3Store) -> None:
+    words = ("--scheme", "elastic(2)", "--groups", "3", "--limit", "5")
+    plan = json.loads(coset("plan", PIPELINE, *words, "--json").stdout)["plan"]
+    assert [stage["scheme"] for stage in plan["stages"]] == ["elastic(2)"]
+    assert len(plan["groups"]) == 3
+    assert [part["end"] for part in plan["streams"][0]["partitions"]] == [5] * 4
+
+
+def test_status_tells_nothing_committed_from_zero(landed: S3Store) -> None:
+    result = coset("status", PIPELINE)
+    assert result.exit_code == 0, result.output
+    assert "No batch was planned yet." in result.stdout
+    partitions = json.loads(coset("status", PIPELINE, "--json").stdout)["partitions"]
+    assert len(partitions) == 6
+    assert {each["committed"] for each in partitions} == {None}
+    assert sum(each["lag"] for each in partitions) == 120
+
+
+def test_status_tells_an_unknown_end_from_zero(landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYS_SOURCE", f"{landed.root}/elsewhere")
+    result = coset("status", PIPELINE)
+    assert result.exit_code == 3
+    assert result.stdout.count("unknown") == 6 * 2 + 1
+    assert "no such stream 'flights'" in result.stderr
+    document = json.loads(coset("status", PIPELINE, "--json").stdout)
+    assert {each["latest"] for each in document["partitions"]} == {None}
+    assert len(document["findings"]) == 2
+
+
+def test_status_says_what_an_open_batch_needs(landed: S3Store) -> None:
+    coset("plan", PIPELINE)
+    newest = json.loads(coset("status", PIPELINE, "--json").stdout)["newest"]
+    assert newest == {"batch": 0, "open": True, "needs": ["Still to run: 2 of 2 task groups (0, 1)."]}
+    assert "Next: coset run delays" in coset("status", PIPELINE).stdout
+
+
+def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> None:
+    coset("plan", PIPELINE)
+    result = coset("abandon", PIPELINE, "--why", "the wrong groups")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "Batch 0 is abandoned (the wrong groups); the next plan takes its records\n"
+    plan = json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"]
+    assert (plan["batch"], [part["start"] for part in plan["streams"][0]["partitions"]]) == (1, [0] * 4)
+    report = json.loads(coset("report", PIPELINE, "--batch", "0", "--json").stdout)
+    assert report["verdict"] == {"decision": "abandon", "attempt": 0, "why": "the wrong groups"}
+    assert report["tables"] is None
+
+
+def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3Store, tmp_path: Path) -> None:
+    words = ("--master", "local[2]", "--docs", str(tmp_path))
+    first = coset("run", PIPELINE, *words, "--limit", "15")
+    assert first.exit_code == 0, first.output
+    assert "# delays, batch 0" in first.stdout
+    for name in ("plan", "run group 0", "run group 1", "audit", "check", "publish"):
+        assert f"\nok     {name}" in f"\n{first.stderr}"
+    assert (tmp_path / "delays" / "index.html").exists()
+    rest = json.loads(coset("run", PIPELINE, *words, "--all", "--json").stdout)
+    assert [one["batch"] for one in rest["batches"]] == [1]
+    assert rest["batches"][0]["verdict"]["decision"] == "publish"
+    assert rest["sentence"] == "Nothing to do: no new records since batch 1 (100 records committed)"
+    again = coset("run", PIPELINE, *words)
+    assert (again.exit_code, again.stdout) == (0, rest["sentence"] + "\n")
+    status = json.loads(coset("status", PIPELINE, "--json").stdout)
+    assert {each["lag"] for each in status["partitions"]} == {0}
+    assert json.loads(coset("report", PIPELINE, "--json").stdout) == rest["batches"][0]
+    assert json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"] is None
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "run", "status", "report"])
+def test_a_store_that_cannot_be_reached_is_named(
+    command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", UNREACHABLE)
+    refused(coset(command, PIPELINE), f"the store at {UNREACHABLE} cannot be reached", code=6)
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status"])
+def test_wrong_credentials_are_named(command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    refused(coset(command, PIPELINE), "the store denies access", "check AWS_ACCESS_KEY_ID")
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status"])
+def test_a_missing_bucket_is_named(command: str, landed: S3Store) -> None:
+    refused(coset(command, PIPELINE, "--store", "s3://nowhere/x"), "there is no bucket 'nowhere'", "s3://nowhere/x")
+
+
+def test_no_store_is_refused(landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COSET_STORE")
+    refused(coset("plan", PIPELINE), "no store is named", "set COSET_STORE")
+
+
+@pytest.mark.parametrize("command", ["plan", "explain", "run"])
+def test_a_missing_stream_is_named(command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELAYS_SOURCE", f"{landed.root}/elsewhere")
+    refused(coset(command, PIPELINE), "Refused: 2 findings", "no such stream 'flights'", "no such stream 'planes'")
+    assert nothing_published(landed)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--scheme", "spread"), "unknown scheme 'spread'"),
+        (("--scheme", "tasks(0)"), "asks for 0 tasks"),
+        (("--scheme", "max"), "scheme max keeps no keys together"),
+        (("--groups", "0"), "0 task groups asked for"),
+        (("--limit", "0"), "a limit of 0 records takes nothing"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
+    words: Sequence[str], what: str, landed: S3Store
+) -> None:
+    for command in ("plan", "explain", "run"):
+        refused(coset(command, PIPELINE, *words), what)
+    assert not list(landed.list("delays/"))
+
+
+def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
+    coset("plan", PIPELINE)
+    data = landed.get("delays/plans/0.json")
+    assert data is not None
+    landed.put("delays/plans/0.json", data.replace(b'"batch":0', b'"batch":9', 1))
+    for command in ("plan", "explain", "run", "status", "report"):
+        refused(coset(command, PIPELINE), "has digest sha256:", f"{landed.root}/delays/plans/0.json")
+    assert nothing_published(landed)
+
+
+def test_a_plan_of_a_foreign_version_is_refused(landed: S3Store) -> None:
+    landed.put("delays/plans/0.json", encode(plan_of(tails(), tails_found())).replace(b"coset.plan/1", b"coset.plan/9"))
+    for command in ("plan", "explain", "run", "status"):
+        refused(coset(command, PIPELINE), "the document is 'coset.plan/9', this version reads 'coset.plan/1'")
+
+
+def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:
+    refused(coset("explain", PIPELINE, "--batch", "7"), "there is no batch 7 of delays", "coset status delays")
+    refused(coset("report", PIPELINE, "--batch", "7"), "there is no batch 7 of delays")
+    refused(coset("report", PIPELINE), "delays has no batch yet")
+    refused(coset("abandon", PIPELINE, "--why", "so"), "no batch is open")
+    refused(coset("abandon", PIPELINE, "--why", " "), "the reason is empty")
+
+
+def test_with_json_a_refusal_is_json(landed: S3Store) -> None:
+    result = coset("plan", PIPELINE, "--scheme", "spread", "--json")
+    assert result.exit_code == 3
+    document = json.loads(result.stderr)
+    assert document["error"] == "Refused"
+    assert [set(finding) for finding in document["findings"]] == [{"what", "where", "next"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "line"),
+    [
+        ("import partitioning\n\n1 / 0\n", "ZeroDivisionError: division by zero", ":3"),
+        ("pipeline = (\n", "SyntaxError", ":1"),
+        ("import nothing_like_it\n", "No module named 'nothing_like_it'", ":1"),
+        ("other = 1\n", "the file defines no `pipeline`", "file.py"),
+    ],
+)
+def test_a_pipeline_file_that_fails_is_named_with_the_line(text: str, what: str, line: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.py"
+    path.write_text(text)
+    refused(coset("plan", str(path), "--store", "s3://test/x"), what, line)
+
+
+def test_a_pipeline_that_there_is_not_is_refused_with_the_names_there_are() -> None:
+    refused(coset("plan", "tails", "--store", "s3://test/x"), "there is no pipeline 'tails'", "tail_activity")
+
+
+def test_the_name_of_a_pipeline_is_enough_from_any_folder(s3: object, store: S3Store, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "status", "tail_activity", "--store", store.root, "--json"],
+        cwd=tmp_path,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(done.stdout)["pipeline"] == "tail_activity", done.stderr

@@ -1,0 +1,54 @@
+"""Data Docs in a real S3 store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+
+from expectations.checkpoint import judge
+from expectations.docs import Site
+from partitioning.ledger import Ledger
+from partitioning.store import S3Store
+from spark_jobs.audit import audit, load
+from tests.reference import log, pipeline, planned, run
+from tests.reference import store as receipts
+
+TAILS = [f"N{number}" for number in range(30)]
+
+
+@pytest.fixture
+def docs(store: S3Store, tmp_path: Path) -> S3Store:
+    """A store with the Data Docs of one proved batch, whose audit went through the store too."""
+    made = pipeline()
+    records = log(made, {"flights": TAILS, "planes": TAILS})
+    plan = planned(made, records)
+    memory = receipts(plan, run(plan, records)).store
+    for entry in memory.list(""):
+        store.put_new(entry.key, memory.get(entry.key) or b"")
+    ledger = Ledger(store, plan.pipeline)
+    audit(ledger, plan, 0)
+    found = load(ledger, plan, 0)
+    site = Site(tmp_path, store)
+    assert judge(plan, found.coverage, found.keys, found.violations, {}, attempt=0, site=site).success
+    return store
+
+
+def test_browsers_are_told_that_pages_are_html(docs: S3Store) -> None:
+    root = urlsplit(docs.root)
+    kinds = {
+        entry.key: boto3.client("s3").head_object(Bucket=root.netloc, Key=f"{root.path[1:]}/{entry.key}")["ContentType"]
+        for entry in docs.list("delays/docs/")
+    }
+    assert kinds == {
+        "delays/docs/batch-0-attempt-0.html": "text/html",
+        "delays/docs/index.html": "text/html",
+        "delays/docs/index.json": "application/json",
+    }
+
+
+def test_the_folder_holds_what_the_store_holds(docs: S3Store, tmp_path: Path) -> None:
+    for entry in docs.list("delays/docs/batch"):
+        assert docs.get(entry.key) == (tmp_path / "delays" / Path(entry.key).name).read_bytes()

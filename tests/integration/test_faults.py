@@ -1,0 +1,179 @@
+"""Lost answers and failing stores: each write has one effect, and the error says which of three kinds it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+import pytest
+
+from cli.server import S3Server
+from partitioning.errors import OutcomeUnknown, Refused
+from partitioning.ledger import Ledger
+from partitioning.store import S3Store
+from spark_jobs.publication import decide, publish, transaction_version
+from tests.batches import NAME, decided, expected, pipeline, planned, rows, run
+from tests.faults import FAULTS, FaultProxy
+
+STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
+DELTA = r"/_delta_log/0+1\.json"
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy that every client made from now on goes through."""
+    made = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
+    yield made
+    made.stop()
+
+
+def write(noun: str, root: str) -> None:
+    """Do the write of `noun` on the batch that `waiting` has prepared."""
+    ledger = Ledger(S3Store(root), NAME)
+    plan = planned(pipeline())
+    {
+        "plans": lambda: ledger.put_plan(plan),
+        "verdicts": lambda: decide(ledger, plan, 0, "all checks passed"),
+        "commits": lambda: publish(ledger, plan),
+    }[noun]()
+
+
+def waiting(noun: str, store: S3Store) -> None:
+    """Bring batch 0 to where the write of `noun` is the next."""
+    ledger, plan = Ledger(store, NAME), planned(pipeline())
+    if noun == "verdicts":
+        ledger.put_plan(plan)
+        run(ledger, plan)
+    if noun == "commits":
+        decided(store.root)
+
+
+@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize("what", [name for name in FAULTS if name != "403 before storing"])
+def test_a_document_that_meets_a_fault_once_is_stored_once(
+    noun: str, what: str, store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting(noun, store)
+    proxy.spoil(what, "PUT", f"/{noun}/0.json$")
+    write(noun, store.root)
+    assert proxy.heal() >= 1
+    first = store.get(f"{NAME}/{noun}/0.json")
+    assert first is not None
+    write(noun, store.root)
+    assert store.get(f"{NAME}/{noun}/0.json") == first
+
+
+@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize("what", STORED)
+def test_a_document_that_is_stored_but_never_answered_is_read_back(
+    noun: str, what: str, store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting(noun, store)
+    proxy.spoil(what, "PUT", f"/{noun}/0.json$", times=None)
+    write(noun, store.root)
+    assert store.get(f"{NAME}/{noun}/0.json") is not None
+
+
+@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("503 before storing", OutcomeUnknown),
+        ("409 before storing", OutcomeUnknown),
+        ("403 before storing", Refused),
+    ],
+)
+def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it(
+    noun: str, what: str, error: type[Exception], store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting(noun, store)
+    proxy.spoil(what, "PUT", f"/{noun}/0.json$", times=None)
+    with pytest.raises(error, match=f"{noun}/0.json"):
+        write(noun, store.root)
+    assert store.get(f"{NAME}/{noun}/0.json") is None
+    proxy.heal()
+    write(noun, store.root)
+    assert store.get(f"{NAME}/{noun}/0.json") is not None
+
+
+@pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
+@pytest.mark.parametrize("what", STORED)
+def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
+    what: str, times: int | None, store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting("commits", store)
+    proxy.spoil(what, "PUT", DELTA, times)
+    write("commits", store.root)
+    assert proxy.heal() >= 1
+    assert rows(store.root) == expected(0)
+    assert transaction_version(store.root, NAME, "delays") == 0
+
+
+@pytest.mark.parametrize("what", ["503 before storing", "409 before storing"])
+def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store: S3Store, proxy: FaultProxy) -> None:
+    waiting("commits", store)
+    proxy.spoil(what, "PUT", DELTA)
+    write("commits", store.root)
+    assert proxy.heal() == 2
+    assert rows(store.root) == expected(0)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("503 before storing", OutcomeUnknown),
+        ("409 before storing", OutcomeUnknown),
+        ("403 before storing", Refused),
+    ],
+)
+def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
+    what: str, error: type[Exception], store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting("commits", store)
+    proxy.spoil(what, "PUT", DELTA, times=None)
+    started = monotonic()
+    with pytest.raises(error, match="tables/delays"):
+        write("commits", store.root)
+    assert monotonic() - started < 60
+    assert transaction_version(store.root, NAME, "delays") is None
+    assert store.get(f"{NAME}/commits/0.json") is None
+    proxy.heal()
+    write("commits", store.root)
+    assert rows(store.root) == expected(0)
+
+
+def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_unknown_outcome(
+    store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting("commits", store)
+    proxy.spoil("500 after storing", "PUT|GET", DELTA, times=None)
+    with pytest.raises(OutcomeUnknown, match="nobody can say if batch 0 is in"):
+        write("commits", store.root)
+    proxy.heal()
+    assert rows(store.root) == expected(0)
+    write("commits", store.root)
+    assert rows(store.root) == expected(0)
+
+
+@pytest.mark.parametrize("what", STORED)
+def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store: S3Store, proxy: FaultProxy) -> None:
+    waiting("commits", store)
+    proxy.spoil(what, "PUT", r"/_delta_log/0+\.json")
+    write("commits", store.root)
+    assert proxy.heal() >= 1
+    assert rows(store.root) == expected(0)
+
+
+@pytest.mark.parametrize(("method", "key"), [("HEAD", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
+def test_a_store_that_stops_answering_reads_refuses_and_publishes_nothing(
+    method: str, key: str, store: S3Store, proxy: FaultProxy
+) -> None:
+    waiting("commits", store)
+    proxy.spoil("503 before storing", method, key, times=None)
+    with pytest.raises(Refused):
+        write("commits", store.root)
+    assert proxy.heal() >= 1
+    assert transaction_version(store.root, NAME, "delays") is None
+    write("commits", store.root)
+    assert rows(store.root) == expected(0)

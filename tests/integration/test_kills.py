@@ -1,0 +1,110 @@
+"""A run that is killed anywhere is taken up again by the next one, and every flight counts exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from cli.landing import land, raw
+from cli.server import S3Server
+from partitioning.ledger import Ledger
+from partitioning.store import S3Store
+from spark_jobs.objects import storage_options
+from tests.killed import POINTS
+
+_TESTS = Path(__file__).parents[1]
+_PIPELINE = str(_TESTS / "pipelines" / "flights_counted.py")
+
+
+@pytest.fixture(scope="module")
+def source(s3: S3Server) -> str:
+    """The flights of January to April, landed."""
+    where = f"s3://test/{uuid.uuid4().hex}/topics"
+    land(0, where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def counted() -> list[tuple[str | None, int, int]]:
+    """Flights and miles by tail number, straight from the package's data."""
+    query = "SELECT tailnum, count(*), sum(distance)::BIGINT FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
+    return raw().execute(query).fetchall()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+    killed = _coset(source, store, sys.executable, str(_TESTS / "killed.py"), point, "run")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
+    _finish_and_compare(source, store, counted)
+    assert plans == {key: store.get(key) for key in plans}
+
+
+def test_a_run_killed_with_its_spark_job_in_the_middle(
+    source: str, store: S3Store, counted: list[tuple[str | None, int, int]]
+) -> None:
+    with subprocess.Popen(
+        _command(store, *_COSET, "run"),
+        env=os.environ | {"FLIGHTS_SOURCE": source},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as run:
+        deadline = time.monotonic() + 120
+        while not _first_files(store) and time.monotonic() < deadline and run.poll() is None:
+            time.sleep(0.05)
+        os.killpg(run.pid, signal.SIGKILL)
+    assert run.returncode == -signal.SIGKILL
+    _finish_and_compare(source, store, counted)
+
+
+def test_a_run_killed_again_and_again(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+    for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
+        _coset(source, store, sys.executable, str(_TESTS / "killed.py"), point, "run")
+    _finish_and_compare(source, store, counted)
+
+
+_COSET = (sys.executable, "-m", "cli.main")
+
+
+def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+    finished = _coset(source, store, *_COSET, "run")
+    assert finished.returncode == 0, finished.stderr
+    again = _coset(source, store, *_COSET, "run")
+    assert again.returncode == 0, again.stderr
+    assert "Nothing to do" in again.stdout
+    table = DeltaTable(f"{store.root}/tables/flights_counted", storage_options=storage_options())
+    assert table.transaction_version("flights_counted:flights_counted") == 0
+    assert [entry["operation"] for entry in table.history()].count("WRITE") == 1
+    rows = table.to_pyarrow_table(columns=["tailnum", "flights", "miles"]).sort_by("tailnum").to_pylist()
+    assert [(row["tailnum"], row["flights"], row["miles"]) for row in rows] == counted
+    standing = Ledger(store, "flights_counted").standing()
+    assert standing.commit is not None
+    assert not standing.open
+
+
+def _first_files(store: S3Store) -> bool:
+    return any(True for _ in store.list("tables/flights_counted/data/"))
+
+
+def _coset(source: str, store: S3Store, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        _command(store, *words),
+        env=os.environ | {"FLIGHTS_SOURCE": source},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def _command(store: S3Store, *words: str) -> list[str]:
+    return [*words, _PIPELINE, "--store", store.root, "--master", "local[2]", "--groups", "1"]

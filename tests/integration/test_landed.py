@@ -1,0 +1,275 @@
+"""Discovery takes what a sink writes and refuses everything else, naming what, where and the next step."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli.server import S3Server
+from partitioning.errors import Refused
+from partitioning.store import S3Store
+from partitioning.streams import Column, Stream
+from spark_jobs.landed import discover
+from tests.faults import FaultProxy
+from tests.landed import land_file, land_table
+
+VIEWS = pa.table({"ad": ["a", "b", "c", "d", "e"], "shown": pa.array([1, 2, 3, 4, 5], pa.int32())})
+
+
+def views(store: S3Store, **declared: object) -> Stream:
+    given = {"name": "views", "source": store.root, "key": "ad", "partitions": 2} | declared
+    return Stream(**given)
+
+
+def refusal(*streams: Stream) -> str:
+    """What discovery refuses with; each finding says where and what next."""
+    with pytest.raises(Refused) as caught:
+        discover(streams)
+    assert all(finding.where.startswith("s3://") and finding.then for finding in caught.value.findings)
+    return str(caught.value)
+
+
+def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: S3Store) -> None:
+    land_table(VIEWS, "views", store.root, key="ad", partitions=2, files=2)
+    land_table(VIEWS, "views", store.root, key="ad", partitions=2)
+    (found,) = discover([views(store)])
+    assert found.columns == (Column("ad", "VARCHAR"), Column("shown", "INTEGER"), Column("_offset", "BIGINT"))
+    assert sum(len(each) for each in found.ends()) == 10
+    for partition in found.partitions:
+        starts = [file.start for file in partition.files]
+        assert starts[0] == 0
+        assert starts[1:] == [file.end for file in partition.files[:-1]]
+        for file in partition.files:
+            entry = store.head(file.path.removeprefix(f"{store.root}/"))
+            assert entry is not None
+            assert (file.size, file.etag) == (entry.size, entry.etag)
+
+
+def test_a_partition_without_files_is_empty(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 1, 7)
+    (found,) = discover([views(store, partitions=3)])
+    assert [(each.beginning, each.end) for each in found.partitions] == [(0, 0), (7, 12), (0, 0)]
+
+
+def test_a_file_without_records_is_ignored(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    land_file(VIEWS.slice(0, 0).rename_columns(["other", "names"]), "views", store.root, 0, 99)
+    (found,) = discover([views(store)])
+    assert len(found.partitions[0].files) == 1
+    assert found.columns[0].name == "ad"
+
+
+def test_offsets_are_read_where_the_footer_has_no_statistics(store: S3Store) -> None:
+    sink = io.BytesIO()
+    pq.write_table(VIEWS.append_column("_offset", pa.array(range(3, 8), pa.int64())), sink, write_statistics=False)
+    store.put("views/partition=0/views+0+0000000003.parquet", sink.getvalue())
+    (found,) = discover([views(store)])
+    assert (found.partitions[0].beginning, found.partitions[0].end) == (3, 8)
+
+
+def test_an_unknown_stream_is_refused_with_the_streams_there_are(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    land_file(VIEWS, "clicks", store.root, 0, 0)
+    said = refusal(views(store, name="veiws"))
+    assert "no such stream 'veiws'" in said
+    assert "streams there: clicks, views" in said
+
+
+def test_an_object_that_is_no_parquet_is_refused(store: S3Store) -> None:
+    store.put("views/partition=0/views+0+0000000000.parquet", b'{"ad": "a"}\n' * 20)
+    said = refusal(views(store))
+    assert "truncated or no Parquet" in said
+    assert "views+0+0000000000.parquet" in said
+
+
+@pytest.mark.parametrize("kept", [0, 3, 0.5, -1])
+def test_a_truncated_file_is_refused(store: S3Store, kept: float) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    key = "views/partition=0/views+0+0000000000.parquet"
+    data = store.get(key)
+    assert data is not None
+    store.put(key, data[: int(len(data) * kept) if isinstance(kept, float) else kept])
+    assert "truncated or no Parquet" in refusal(views(store))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "partition=0/views.parquet",
+        "partition=0/views+0+12.parquet",
+        "partition=0/views+0+0000000000.json",
+        "partition=x/views+0+0000000000.parquet",
+        "partition=00/views+0+0000000000.parquet",
+        "partition=0/more/views+0+0000000000.parquet",
+    ],
+)
+def test_a_name_that_cannot_be_read_is_refused(store: S3Store, name: str) -> None:
+    store.put(f"views/{name}", b"")
+    said = refusal(views(store))
+    assert "the file's name cannot be read" in said
+    assert f"{store.root}/views/{name}" in said
+
+
+def test_a_partition_beyond_the_declared_count_is_refused(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 2, 0)
+    assert "partition 2 is beyond the 2 partitions that are declared" in refusal(views(store))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("views+1+0000000000", "the file's name says partition 1, its folder 0"),
+        ("clicks+0+0000000000", "the file's name says stream 'clicks', its folder 'views'"),
+    ],
+)
+def test_a_name_that_disagrees_with_its_folder_is_refused(store: S3Store, name: str, said: str) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    data = store.get("views/partition=0/views+0+0000000000.parquet")
+    assert data is not None
+    store.put(f"views/partition=0/{name}.parquet", data)
+    assert said in refusal(views(store))
+
+
+def test_a_name_that_disagrees_with_the_first_offset_is_refused(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 5, offsets=range(6, 11))
+    assert "the file's name says first offset 5, its records 6" in refusal(views(store))
+
+
+def test_a_gap_inside_a_file_is_refused(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 8, 9, 10])
+    assert "5 records have the offsets [5,11): a gap" in refusal(views(store))
+
+
+def test_a_duplicate_inside_a_file_is_refused(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 6, 7, 8])
+    assert "5 records have the offsets [5,9): a duplicate" in refusal(views(store))
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        (7, "gap: no file holds views-1@[5,7)"),
+        (3, "overlap: two files hold views-1@[3,5)"),
+    ],
+)
+def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: S3Store, second: int, said: str) -> None:
+    uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]
+    told = refusal(views(store))
+    assert said in told
+    assert all(uri in told for uri in uris)
+
+
+def test_two_files_with_the_same_records_are_refused(store: S3Store) -> None:
+    uri = land_file(VIEWS, "views", store.root, 1, 0)
+    data = store.get(uri.removeprefix(f"{store.root}/"))
+    assert data is not None
+    # Eleven digits name the same offset in another file.
+    store.put("views/partition=1/views+1+00000000000.parquet", data)
+    assert "duplicate: two files hold views-1@[0,5)" in refusal(views(store))
+
+
+def test_a_small_file_inside_a_large_one_is_one_overlap(store: S3Store) -> None:
+    land_file(pa.concat_tables([VIEWS, VIEWS]), "views", store.root, 0, 0)
+    land_file(VIEWS.slice(0, 2), "views", store.root, 0, 3)
+    land_file(VIEWS, "views", store.root, 0, 10)
+    said = refusal(views(store))
+    assert "overlap: two files hold views-0@[3,5)" in said
+    assert "gap" not in said
+
+
+def test_a_missing_key_column_is_refused_with_the_columns_there_are(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    said = refusal(views(store, key="advert"))
+    assert "there is no key column 'advert'" in said
+    assert "there are ad, shown, _offset" in said
+
+
+def test_a_missing_or_mistyped_offset_column_is_refused(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    assert "there is no offset column 'place'" in refusal(views(store, offset="place"))
+    assert "offset column 'shown' is INTEGER, not BIGINT" in refusal(views(store, offset="shown"))
+
+
+@pytest.mark.parametrize(
+    ("key_format", "type_", "fits"),
+    [
+        ("string", pa.string(), True),
+        ("string", pa.large_string(), True),
+        ("string", pa.binary(), False),
+        ("string", pa.int64(), False),
+        ("long", pa.int64(), True),
+        ("long", pa.int32(), False),
+        ("int", pa.int32(), True),
+        ("int", pa.int64(), False),
+        ("double", pa.float64(), True),
+        ("double", pa.float32(), False),
+        ("uuid", pa.string(), True),
+        ("uuid", pa.binary(), False),
+        ("bytes", pa.binary(), True),
+        ("bytes", pa.string(), False),
+    ],
+)
+def test_the_key_column_must_fit_the_key_format(
+    store: S3Store, key_format: str, type_: pa.DataType, fits: bool
+) -> None:
+    land_file(pa.table({"ad": pa.nulls(3, type_)}), "views", store.root, 0, 0)
+    stream = views(store, key_format=key_format)
+    if fits:
+        assert discover([stream])[0].columns[0].name == "ad"
+    else:
+        assert f"under key format {key_format!r}" in refusal(stream)
+
+
+def test_files_with_other_columns_are_refused_with_both_types(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    wider = VIEWS.set_column(1, "shown", VIEWS["shown"].cast(pa.int64())).append_column("new", VIEWS["ad"])
+    land_file(wider, "views", store.root, 1, 0)
+    said = refusal(views(store))
+    assert "shown is BIGINT, not INTEGER" in said
+    assert "new is VARCHAR, not missing" in said
+    assert "partition=0" in said
+    assert "partition=1" in said
+
+
+def test_all_findings_of_all_streams_come_at_once(store: S3Store) -> None:
+    land_file(VIEWS, "views", store.root, 0, 5, offsets=[6, 7, 8, 9, 11])
+    store.put("views/partition=1/views+1+0000000000.parquet", b"no")
+    with pytest.raises(Refused) as caught:
+        discover([views(store), views(store, name="clicks")])
+    assert len(caught.value.findings) == 4
+
+
+def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
+    s3: S3Server, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    proxy = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
+    proxy.spoil("403 before storing", "HEAD", r"\.parquet", None)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    said = refusal(views(store))
+    proxy.stop()
+    assert "the store did not give the file" in said
+    assert "truncated" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", "cannot be reached"),
+        ("AWS_SECRET_ACCESS_KEY", "wrong", "the store denies access"),
+        ("AWS_ACCESS_KEY_ID", "nobody", "the store denies access"),
+    ],
+)
+def test_a_store_that_gives_nothing_is_named(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    monkeypatch.setenv(name, value)
+    assert said in refusal(views(store))
+
+
+def test_a_missing_bucket_is_named(store: S3Store) -> None:
+    assert "there is no bucket 'nowhere'" in refusal(views(store, source="s3://nowhere/topics"))

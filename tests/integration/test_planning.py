@@ -1,0 +1,221 @@
+"""Taking up a batch: the stored plan counts, whoever asks, however often, whatever is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from partitioning.document import digest
+from partitioning.errors import Refused
+from partitioning.ledger import Ledger
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan
+from partitioning.schemes import Scheme
+from partitioning.store import S3Store
+from spark_jobs.planning import disagreements, preview, take_up
+from spark_jobs.publication import abandon, decide, publish
+from tests.batches import erase, run
+from tests.landed import land_table
+
+
+def arrive(store: S3Store, first: int, count: int) -> None:
+    tails = [f"N{number}" for number in range(first, first + count)]
+    table = pa.table({"tailnum": tails, "delay": pa.array(range(count), pa.int64())})
+    land_table(table, "flights", store.root, key="tailnum", partitions=4)
+
+
+def pipeline(root: str, columns: str = "delay", table: str = "delays") -> Pipeline:
+    made = Pipeline("late", source=root)
+    made.stream("flights", key="tailnum", partitions=4).select(columns).write(table)
+    return made
+
+
+def decided(store: S3Store, plan: Plan) -> Ledger:
+    ledger = Ledger(store, "late")
+    run(ledger, plan)
+    decide(ledger, plan, 0, "all checks passed")
+    return ledger
+
+
+def published(store: S3Store) -> Plan:
+    """The next batch, planned and published."""
+    plan = take_up(pipeline(store.root), store).plan
+    assert plan is not None
+    publish(decided(store, plan), plan)
+    return plan
+
+
+def test_the_first_batch_takes_everything_there_is_and_is_stored(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    taken = take_up(pipeline(store.root), store)
+    assert taken.plan is not None
+    assert (taken.plan.batch, taken.plan.parent, taken.plan.records) == (0, None, 100)
+    assert taken.sentence == "Batch 0 is planned: 100 records in 2 task groups"
+    assert Ledger(store, "late").plan(0) == taken.plan
+
+
+def test_a_preview_stores_nothing(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    before = list(store.list(""))
+    assert preview(pipeline(store.root), store).plan is not None
+    assert list(store.list("")) == before
+
+
+def test_the_next_batch_starts_where_the_published_one_ended(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = published(store)
+    arrive(store, 100, 50)
+    second = take_up(pipeline(store.root), store).plan
+    assert second is not None
+    assert (second.batch, second.parent, second.records) == (1, digest(first), 50)
+    assert [each.start for each in second.ranges()] == [each.end for each in first.ranges()]
+
+
+def test_without_new_records_there_is_nothing_to_do(store: S3Store) -> None:
+    arrive(store, 0, 1200)
+    published(store)
+    taken = take_up(pipeline(store.root), store)
+    assert taken.plan is None
+    assert taken.sentence == "Nothing to do: no new records since batch 0 (1,200 records committed)"
+
+
+def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = take_up(pipeline(store.root), store)
+    arrive(store, 100, 50)
+    again = take_up(pipeline(store.root), store)
+    assert again.plan == first.plan
+    assert again.sentence == "Batch 0 is open: it is taken up again as it was planned"
+
+
+def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = take_up(pipeline(store.root), store)
+    again = take_up(pipeline(store.root), store, scheme=Scheme.parse("tasks(3)"), groups=4, limit=1)
+    assert again.plan == first.plan
+    assert again.sentence.endswith("the stored plan counts, not the scheme and groups and limit asked for")
+
+
+def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = take_up(pipeline(store.root), store).plan
+    assert first is not None
+    ledger = decided(store, first)
+    taken = take_up(pipeline(store.root), store)
+    assert taken.plan == first
+    assert "publication is not finished" in taken.sentence
+    publish(ledger, first)
+    erase(store.root, "late/commits/0.json")
+    assert take_up(pipeline(store.root), store).plan == first
+
+
+def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = take_up(pipeline(store.root), store).plan
+    assert first is not None
+    abandon(Ledger(store, "late"), "not wanted")
+    second = take_up(pipeline(store.root), store).plan
+    assert second is not None
+    assert (second.batch, second.parent, second.ranges()) == (1, digest(first), first.ranges())
+
+
+def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = take_up(pipeline(store.root), store, limit=10).plan
+    assert first is not None
+    assert [len(each) for each in first.ranges()] == [10] * 4
+    publish(decided(store, first), first)
+    second = take_up(pipeline(store.root), store).plan
+    assert second is not None
+    assert second.records == 60
+
+
+def test_scheme_and_groups_are_those_asked_for(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    plan = take_up(pipeline(store.root), store, scheme=Scheme.parse("elastic(2)"), groups=3).plan
+    assert plan is not None
+    assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == ("elastic(2)", 8, 3)
+
+
+def test_an_unknown_column_is_refused_and_nothing_is_stored(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    with pytest.raises(Refused, match="there is no column 'dealy'") as caught:
+        take_up(pipeline(store.root, "dealy"), store)
+    assert "flights.select" in str(caught.value)
+    assert "tailnum, delay, _offset" in str(caught.value)
+    assert not list(store.list("late/"))
+
+
+def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    with pytest.raises(Refused, match="'day' is INTERVAL"):
+        take_up(pipeline(store.root, "INTERVAL 1 day AS day"), store)
+    assert not list(store.list("late/"))
+
+
+def test_a_table_ahead_of_the_ledger_is_refused(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    published(store)
+    erase(store.root, *(entry.key for entry in store.list("late/")))
+    with pytest.raises(Refused, match="the table holds batch 0, but by the ledger the last published is none"):
+        take_up(pipeline(store.root), store)
+
+
+def test_a_lost_verdict_of_a_published_batch_is_noticed(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    published(store)
+    erase(store.root, "late/verdicts/0.json", "late/commits/0.json")
+    with pytest.raises(Refused, match="the table holds batch 0"):
+        take_up(pipeline(store.root), store)
+
+
+def test_a_table_that_was_removed_is_refused(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    published(store)
+    erase(store.root, *(entry.key for entry in store.list("tables/")))
+    with pytest.raises(Refused, match="batch 0 is published, but the table holds none"):
+        take_up(pipeline(store.root), store)
+
+
+def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: S3Store) -> None:
+    arrive(store, 0, 10)
+    plan = published(store)
+    assert disagreements(plan, {"delays": 0, "new": None}, store.root) == ()
+    assert len(disagreements(plan, {"delays": 1, "new": 1}, store.root)) == 2
+
+
+# Each process asks for something else, so that their plans would differ.
+PLANNER = """
+import sys
+from partitioning.document import digest
+from partitioning.pipeline import Pipeline
+from partitioning.store import S3Store
+from spark_jobs.planning import take_up
+
+root, number = sys.argv[1], int(sys.argv[2])
+made = Pipeline("late", source=root)
+made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
+print("ready", flush=True)
+sys.stdin.readline()
+print(digest(take_up(made, S3Store(root), groups=1 + number % 4, limit=1 + number).plan))
+"""
+
+
+def test_sixteen_processes_that_plan_at_once_get_one_plan(store: S3Store) -> None:
+    arrive(store, 0, 200)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    commands = [[sys.executable, "-c", PLANNER, store.root, str(number)] for number in range(16)]
+    started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
+    assert [each.stdout.readline() for each in started] == ["ready\n"] * 16
+    for each in started:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    answers = [each.communicate(timeout=300) for each in started]
+    assert [error for _, error in answers if error] == []
+    stored = Ledger(store, "late").plan(0)
+    assert stored is not None
+    assert {answer.strip() for answer, _ in answers} == {digest(stored)}
+    assert [entry.key for entry in store.list("late/")] == ["late/plans/0.json"]

@@ -1,0 +1,390 @@
+"""A batch is published once, whole, and as it was checked: on a real S3 server, by delta-rs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from deltalake import DeltaTable
+
+from partitioning.document import digest
+from partitioning.errors import Conflict, Refused
+from partitioning.ledger import Ledger
+from partitioning.receipt import Receipt
+from partitioning.store import S3Store
+from partitioning.streams import Column
+from partitioning.verdict import ABANDON, PUBLISH, TableVersion
+from spark_jobs.objects import storage_options
+from spark_jobs.publication import abandon, decide, publish, transaction_version
+from spark_jobs.tables import commit, folder
+from tests.batches import COLUMNS, NAME, decided, erase, expected, pipeline, planned, rows, run
+
+
+def log_versions(root: str, table: str = "delays") -> int:
+    return DeltaTable(folder(root, table), storage_options=storage_options()).version()
+
+
+def documents(store: S3Store) -> dict[str, bytes | None]:
+    nouns = ("plans", "verdicts", "commits")
+    return {entry.key: store.get(entry.key) for noun in nouns for entry in store.list(f"{NAME}/{noun}/")}
+
+
+def data_files(store: S3Store, table: str = "delays") -> list[str]:
+    return [entry.key for entry in store.list(f"tables/{table}/data/")]
+
+
+def test_a_decided_batch_is_published_with_its_offsets(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    assert transaction_version(store.root, NAME, "delays") is None
+    made = publish(ledger, plan)
+    assert rows(store.root) == expected(0)
+    assert transaction_version(store.root, NAME, "delays") == 0
+    assert made.plan == digest(plan)
+    assert made.tables == (TableVersion("delays", 1),)
+    assert made.offsets[0] == "flights-0@[0,10)"
+    assert len(made.offsets) == 6
+
+
+def test_nothing_is_visible_before_the_publication(store: S3Store) -> None:
+    decided(store.root)
+    assert len(data_files(store)) == 2
+    assert not list(store.list("tables/delays/_delta_log/"))
+
+
+def test_publishing_twice_changes_nothing(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    first = publish(ledger, plan)
+    before = documents(store)
+    assert publish(ledger, plan) == first
+    assert documents(store) == before
+    assert log_versions(store.root) == 1
+
+
+def test_batches_follow_each_other_and_rows_add_up(store: S3Store) -> None:
+    ledger, first = decided(store.root)
+    publish(ledger, first)
+    ledger, second = decided(store.root, batch=1, before=first)
+    assert publish(ledger, second).tables == (TableVersion("delays", 2),)
+    assert rows(store.root) == sorted(expected(0) + expected(1))
+
+
+def test_rows_carry_batch_and_task_where_asked_for(store: S3Store) -> None:
+    ledger, plan = decided(store.root, pipeline("delays", lineage=True))
+    publish(ledger, plan)
+    assert {row[2:] for row in rows(store.root)} == {(0, 0), (0, 1)}
+
+
+def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline()))
+    run(ledger, plan, empty=True)
+    decide(ledger, plan, 0, "all checks passed")
+    assert publish(ledger, plan).tables == (TableVersion("delays", 1),)
+    assert transaction_version(store.root, NAME, "delays") == 0
+    assert rows(store.root) == []
+
+
+def test_two_pipelines_may_write_to_one_table(store: S3Store) -> None:
+    publish(*decided(store.root))
+    ledger, plan = decided(store.root, named="another")
+    assert transaction_version(store.root, "another", "delays") is None
+    assert publish(ledger, plan).tables == (TableVersion("delays", 2),)
+    assert transaction_version(store.root, "another", "delays") == transaction_version(store.root, NAME, "delays") == 0
+
+
+def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Store) -> None:
+    ledger, plan = decided(store.root, pipeline("delays", "copies"))
+    verdict = ledger.verdict(0)
+    assert verdict is not None
+    commit(store.root, plan, plan.writes()[0], [file for file in verdict.files if file.table == "delays"])
+    made = publish(ledger, plan)
+    assert [each.table for each in made.tables] == ["delays", "copies"]
+    assert rows(store.root) == rows(store.root, "copies") == expected(0)
+    assert log_versions(store.root) == 1
+
+
+PUBLISHER = """
+import sys
+from partitioning.ledger import Ledger
+from partitioning.store import S3Store
+from spark_jobs.publication import publish
+ledger = Ledger(S3Store(sys.argv[1]), sys.argv[2])
+plan = ledger.plan(int(sys.argv[3]))
+print("ready", flush=True)
+sys.stdin.readline()
+print(publish(ledger, plan))
+"""
+
+
+def publishers(root: str, batch: int, count: int) -> list[subprocess.Popen[str]]:
+    """Processes that have loaded the plan and publish it when they are told to."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PUBLISHER, root, NAME, str(batch)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+    for each in started:
+        assert each.stdout is not None
+        assert each.stdout.readline() == "ready\n"
+    return started
+
+
+def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    started = publishers(store.root, 0, 16)
+    for each in started:
+        assert each.stdin is not None
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    answers = [each.communicate(timeout=300) for each in started]
+    assert [error for _, error in answers if error] == []
+    assert len({answer for answer, _ in answers}) == 1
+    assert log_versions(store.root) == 1
+    assert rows(store.root) == expected(0)
+    assert publish(ledger, plan).tables == (TableVersion("delays", 1),)
+
+
+def test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, first = decided(store.root)
+    real = DeltaTable.create_write_transaction
+    refusals: list[str] = []
+
+    def sleepy(table: DeltaTable, *args: object, **kwargs: object) -> None:
+        """The sleeper has loaded and checked the table; before it commits, others publish batches 0 and 1."""
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", real)
+        publish(ledger, first)
+        publish(*decided(store.root, batch=1, before=first))
+        try:
+            real(table, *args, **kwargs)
+        except Exception as refusal:
+            refusals.append(str(refusal))
+            raise
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", sleepy)
+    assert publish(ledger, first).tables == (TableVersion("delays", 1),)
+    assert "Concurrent transaction failed" in refusals[0]
+    assert rows(store.root) == sorted(expected(0) + expected(1))
+    assert log_versions(store.root) == 2
+
+
+def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    removed, cut = data_files(store)
+    erase(store.root, removed)
+    whole = store.get(cut)
+    assert whole is not None
+    store.put(cut, whole[:100])
+    with pytest.raises(Refused) as refusal:
+        publish(ledger, plan)
+    assert [finding.what.split(" and ")[0] for finding in refusal.value.findings] == [
+        "the file is missing",
+        "the file has 100 bytes",
+    ]
+    assert refusal.value.findings[0].where == f"{store.root}/{removed}"
+    assert transaction_version(store.root, NAME, "delays") is None
+    store.put(cut, whole[:-1] + b"?")
+    with pytest.raises(Refused, match=f"the file has {len(whole)} bytes and etag"):
+        publish(ledger, plan)
+    assert ledger.commit(0) is None
+
+
+def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline()))
+    with pytest.raises(Refused) as refusal:
+        decide(ledger, plan, 0, "all checks passed")
+    assert [finding.what for finding in refusal.value.findings] == [
+        "group 0 has no receipt",
+        "group 1 has no receipt",
+    ]
+    run(ledger, plan)
+    store.put(data_files(store)[0], b"short")
+    with pytest.raises(Refused, match="the file has 5 bytes"):
+        decide(ledger, plan, 0, "all checks passed")
+    assert ledger.verdict(0) is None
+
+
+def replaced(receipt: Receipt | None, **changes: object) -> Receipt:
+    """The receipt as attempt 1, with its first file changed."""
+    assert receipt is not None
+    (task,) = receipt.tasks
+    return replace(receipt, attempt=1, tasks=(replace(task, files=(replace(task.files[0], **changes),)),))
+
+
+def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline()))
+    run(ledger, plan)
+    path = f"data/plan-0/attempt-1-{NAME}/none.parquet"
+    store.put(f"tables/delays/{path}", b"no Parquet")
+    entry = store.head(f"tables/delays/{path}")
+    assert entry is not None
+    ledger.put_receipt(replaced(ledger.receipt(0, 0, 0), records=11), 0)
+    ledger.put_receipt(replaced(ledger.receipt(0, 0, 1), path=path, size=entry.size, etag=entry.etag), 0)
+    with pytest.raises(Refused) as refusal:
+        decide(ledger, plan, 1, "all checks passed")
+    assert "the file cannot be read as Parquet" in str(refusal.value)
+    assert "the file has 10 records, its receipt says 11" in str(refusal.value)
+    assert len(refusal.value.findings) == 2
+
+
+def test_a_file_with_other_columns_than_its_table_is_refused(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline(), columns=(*COLUMNS, Column("seats", "INTEGER"))))
+    narrow = planned(pipeline())
+    run(ledger, narrow)
+    for group in plan.groups:
+        receipt = ledger.receipt(0, 0, group.group)
+        assert receipt is not None
+        ledger.put_receipt(replace(receipt, plan=digest(plan), attempt=1), 0)
+    with pytest.raises(Refused, match="the file has the columns tailnum string, delay int64, its table tailnum"):
+        decide(ledger, plan, 1, "all checks passed")
+    with pytest.raises(Refused, match=f"the receipt is of the plan {digest(narrow)}"):
+        decide(ledger, plan, 0, "all checks passed")
+
+
+def test_the_first_verdict_to_publish_counts_whatever_attempt_comes_later(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    run(ledger, plan, attempt=1)
+    assert decide(ledger, plan, 1, "again").attempt == 0
+    publish(ledger, plan)
+    assert rows(store.root) == expected(0)
+
+
+def test_a_batch_is_not_published_before_it_is_decided(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline()))
+    with pytest.raises(Refused, match="batch 0 is not decided"):
+        publish(ledger, plan)
+
+
+def test_a_verdict_on_another_plan_publishes_nothing(store: S3Store) -> None:
+    ledger, _ = decided(store.root)
+    other = planned(pipeline("delays", "copies"))
+    with pytest.raises(Refused, match="the verdict is on the plan sha256:"):
+        publish(ledger, other)
+
+
+def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: S3Store) -> None:
+    ledger, first = decided(store.root)
+    publish(ledger, first)
+    before = documents(store)
+    ledger, second = decided(store.root, batch=1, before=first)
+    publish(ledger, second)
+    key = ledger.key("commits", 0)
+    erase(store.root, key)
+    publish(ledger, first)
+    assert store.get(key) == before[key]
+    assert rows(store.root) == sorted(expected(0) + expected(1))
+    assert log_versions(store.root) == 2
+
+
+def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: S3Store) -> None:
+    ledger, first = decided(store.root)
+    made = publish(ledger, first)
+    table = DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.create_checkpoint()
+    assert not [key for key in data_files(store) if "plan-0" in key]
+    erase(store.root, ledger.key("commits", 0))
+    assert publish(ledger, first) == made
+    publish(*decided(store.root, batch=1, before=first))
+    assert rows(store.root) == sorted(expected(0) + expected(1))
+
+
+def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: S3Store) -> None:
+    publish(*decided(store.root))
+    erase(store.root, *documents(store))
+    ledger = Ledger(store, NAME)
+    again = ledger.put_plan(planned(pipeline("delays", "copies")))
+    run(ledger, again, attempt=1)
+    decide(ledger, again, 1, "all checks passed")
+    with pytest.raises(Refused, match="batch 0 in it is of another plan"):
+        publish(ledger, again)
+    assert rows(store.root) == expected(0)
+    assert ledger.commit(0) is None
+
+
+def test_a_table_that_lost_a_published_batch_is_refused(store: S3Store) -> None:
+    ledger, first = decided(store.root)
+    publish(ledger, first)
+    erase(store.root, *(entry.key for entry in store.list("tables/delays/_delta_log/")))
+    ledger, second = decided(store.root, batch=1, before=first)
+    with pytest.raises(Refused, match="the table holds no batch, but batch 0 was published to it"):
+        publish(ledger, second)
+
+
+def test_a_table_with_other_columns_is_refused_with_both_types(store: S3Store) -> None:
+    publish(*decided(store.root))
+    plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)
+    with pytest.raises(Refused, match="column 'delay' is int64 in the table, double in the plan"):
+        commit(store.root, plan, plan.writes()[0], [])
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"flip"])
+def test_a_damaged_verdict_is_refused(store: S3Store, damage: bytes) -> None:
+    ledger, plan = decided(store.root)
+    key = ledger.key("verdicts", 0)
+    whole = store.get(key)
+    assert whole is not None
+    store.put(key, whole.replace(b'"records":10', b'"records":11') if damage == b"flip" else damage)
+    with pytest.raises(Refused, match=r"verdicts/0\.json"):
+        publish(ledger, plan)
+    assert transaction_version(store.root, NAME, "delays") is None
+
+
+def test_a_commit_object_of_another_plan_is_a_conflict(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    publish(ledger, plan)
+    with pytest.raises(Conflict, match="batch 0 has a commit of the plan"):
+        publish(ledger, planned(pipeline("delays", "copies")))
+
+
+def test_plans_verdicts_and_commits_are_never_overwritten(store: S3Store) -> None:
+    ledger, plan = decided(store.root)
+    publish(ledger, plan)
+    before = documents(store)
+    other = planned(pipeline("delays", "copies"))
+    assert ledger.put_plan(other) == plan
+    decide(ledger, plan, 0, "for another reason")
+    with pytest.raises(Refused):
+        abandon(ledger, "too late")
+    publish(ledger, plan)
+    assert documents(store) == before
+
+
+def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: S3Store) -> None:
+    ledger = Ledger(store, NAME)
+    plan = ledger.put_plan(planned(pipeline()))
+    run(ledger, plan)
+    assert abandon(ledger, "wrong input").decision == ABANDON
+    with pytest.raises(Refused, match=r"was decided: abandon \(wrong input\)"):
+        publish(ledger, plan)
+    with pytest.raises(Conflict, match="already decided: abandon"):
+        decide(ledger, plan, 0, "all checks passed")
+    after = ledger.put_plan(replace(planned(pipeline(), batch=1), parent=digest(plan)))
+    run(ledger, after)
+    assert decide(ledger, after, 0, "all checks passed").decision == PUBLISH
+    assert publish(ledger, after).tables == (TableVersion("delays", 1),)
+    assert transaction_version(store.root, NAME, "delays") == 1
+
+
+def test_only_an_open_undecided_batch_can_be_abandoned(store: S3Store) -> None:
+    with pytest.raises(Refused, match="no batch is open"):
+        abandon(Ledger(store, NAME), "nothing there")
+    ledger, plan = decided(store.root)
+    with pytest.raises(Refused, match="batch 0 is decided: publish"):
+        abandon(ledger, "too late")
+    publish(ledger, plan)
+    with pytest.raises(Refused, match="no batch is open"):
+        abandon(ledger, "far too late")

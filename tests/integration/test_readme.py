@@ -1,0 +1,76 @@
+"""Every command in the README runs: the light ones here, as they stand there; the heavy ones in tests of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.home import SOURCE, STORE, Home
+from cli.landing import land
+from dags.pipelines.tail_activity import pipeline as tail_activity
+from partitioning.ledger import Ledger
+from partitioning.store import S3Store
+from plugins import batch
+from spark_jobs.publication import abandon
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that `make serve` tells of, with a plan of batch 2 of the demo's pipeline."""
+    with Home(tmp_path_factory.mktemp("home")).served():
+        land(0, SOURCE)
+        for number in range(3):
+            ref, _ = batch.plan(tail_activity, STORE)
+            assert ref is not None
+            if number < 2:
+                abandon(Ledger(S3Store(STORE), tail_activity.name), "to come to batch 2")
+        yield dict(os.environ)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which `.venv` and the README's `late.py` are."""
+    made = tmp_path_factory.mktemp("checkout")
+    (made / ".venv").symlink_to(sys.prefix)
+    (source,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    (made / "late.py").write_text(source)
+    return made
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith(".venv/bin/coset ")])
+def test_the_command_runs(command: str, environment: dict[str, str], folder: Path) -> None:
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_readme_names_no_other_kind_of_command() -> None:
+    assert [line for line in COMMANDS if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)] == []
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check", "serve", "airflow", "bench"])
+def test_make_has_the_target(target: str) -> None:
+    assert f"`make {target}`" in README or f"make {target}\n" in README or target == "check"
+    subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, check=True)
+
+
+def test_the_pipeline_of_the_example_is_published(environment: dict[str, str], folder: Path) -> None:
+    assert S3Store(STORE).get("late/commits/0.json") is not None
+
+
+def test_every_file_that_the_pages_link_to_is_there() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"

@@ -1,0 +1,58 @@
+"""Run a `coset` command that is killed (SIGKILL) right before or after one of its effects.
+
+Usage: python tests/killed.py POINT ARGUMENT…, where POINT is one of `POINTS`, such as plan.before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+EFFECTS = ("plan", "job", "verdict", "delta", "commit")
+POINTS = tuple(f"{effect}.{moment}" for effect in EFFECTS for moment in ("before", "after"))
+
+
+def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -> Callable[..., Any]:
+    """The same function, but it is the last thing that this process does, or does not do."""
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not when(*args, **kwargs):
+            return effect(*args, **kwargs)
+        if moment == "before":
+            die()
+        result = effect(*args, **kwargs)
+        die()
+        return result
+
+    return wrapped
+
+
+def arm(point: str) -> None:
+    """Make this process die at `point`."""
+    effect, moment = point.split(".")
+    if effect == "job":
+        from spark_jobs import submission
+
+        submission.submit = deadly(submission.submit, moment, lambda *_, **__: True)
+    elif effect == "delta":
+        from deltalake import DeltaTable
+
+        DeltaTable.create_write_transaction = deadly(DeltaTable.create_write_transaction, moment, lambda *_, **__: True)
+    else:
+        from partitioning.store import S3Store
+
+        S3Store.put_new = deadly(S3Store.put_new, moment, lambda _, key, *__: f"/{effect}s/" in key)
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1])
+    sys.argv = ["coset", *sys.argv[2:]]
+    from cli.main import main
+
+    main()

@@ -1,0 +1,55 @@
+"""Streams of a test's own, landed as Kafka Connect's S3 sink would land them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import count
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partitioning.placement import placement_hash
+from partitioning.store import S3Store
+
+
+def land_table(
+    table: pa.Table, stream: str, source: str, *, key: str, partitions: int, key_format: str = "string", files: int = 1
+) -> None:
+    """Land a table's records after those that are there, each in the partition of its key by murmur2.
+
+    Records without a key go to all partitions in turn. Each partition's new records are split into `files`.
+    """
+    turn = count()
+    places = [
+        (next(turn) if value is None else placement_hash(value, key_format)) % partitions
+        for value in table[key].to_pylist()
+    ]
+    for partition in range(partitions):
+        mine = table.filter(pa.array([place == partition for place in places], pa.bool_()))
+        step = -(-mine.num_rows // files) or 1
+        for first in range(0, mine.num_rows, step):
+            land_file(mine.slice(first, step), stream, source, partition, _end(stream, source, partition))
+
+
+def land_file(
+    table: pa.Table, stream: str, source: str, partition: int, first: int, *, offsets: Sequence[int] | None = None
+) -> str:
+    """Land one file whose name says `first`, with these offsets or those that follow `first`; gives its URI."""
+    numbers = pa.array(range(first, first + table.num_rows) if offsets is None else offsets, pa.int64())
+    key = f"{stream}/partition={partition}/{stream}+{partition}+{first:010}.parquet"
+    sink = io.BytesIO()
+    pq.write_table(table.append_column("_offset", numbers), sink)
+    S3Store(source).put(key, sink.getvalue())
+    return f"{source}/{key}"
+
+
+def _end(stream: str, source: str, partition: int) -> int:
+    store = S3Store(source)
+    keys = [entry.key for entry in store.list(f"{stream}/partition={partition}/")]
+    if not keys:
+        return 0
+    last = max(keys)
+    data = store.get(last)
+    assert data is not None
+    return int(last.removesuffix(".parquet").split("+")[-1]) + pq.read_metadata(io.BytesIO(data)).num_rows

@@ -1,0 +1,72 @@
+"""Pipelines, arrivals and plans made by hand, for tests of the core: no files, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan
+from partitioning.planner import plan_batch
+from partitioning.schemes import Scheme
+from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
+
+COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
+FILE_RECORDS = 100
+
+
+def tails() -> Pipeline:
+    """Flights in 12 partitions that meet planes in 8: the pipeline of the demo, without its select."""
+    pipeline = Pipeline("tail_activity", source="s3://landing/topics")
+    flights = pipeline.stream("flights", key="tailnum", partitions=12, null_keys="drop")
+    planes = pipeline.table("planes", key="tailnum", partitions=8)
+    flights.filter("dep_delay IS NOT NULL").join(planes, "flights.dep_delay", name="joined").write("tail_activity")
+    return pipeline
+
+
+def arrived(stream: str, ends: Sequence[int], beginning: int = 0) -> Discovered:
+    """A stream whose partitions hold the offsets from `beginning` to `ends`, in files of a hundred, 10 bytes each."""
+    return Discovered(stream, COLUMNS, tuple(_partition(number, beginning, end) for number, end in enumerate(ends)))
+
+
+def plan_of(
+    pipeline: Pipeline,
+    found: Sequence[Discovered],
+    *,
+    batch: int = 0,
+    parent: str | None = None,
+    published: Plan | None = None,
+    scheme: str | None = None,
+    groups: int = 2,
+    limit: int | None = None,
+) -> Plan:
+    """The plan of a batch that has something to do."""
+    plan = plan_batch(
+        pipeline,
+        found,
+        {write.table: COLUMNS for write in pipeline.writes},
+        batch=batch,
+        parent=parent,
+        published=published,
+        scheme=Scheme.parse(scheme) if scheme else None,
+        groups=groups,
+        limit=limit,
+    )
+    assert plan is not None
+    return plan
+
+
+def tails_found(flights: int = 250, planes: int = 100) -> list[Discovered]:
+    """As many records in each partition of flights, and of planes."""
+    return [arrived("flights", [flights] * 12), arrived("planes", [planes] * 8)]
+
+
+def _partition(number: int, beginning: int, end: int) -> DiscoveredPartition:
+    starts = range(beginning, end, FILE_RECORDS)
+    files = ((start, min(start + FILE_RECORDS, end)) for start in starts)
+    return DiscoveredPartition(
+        number,
+        tuple(
+            InputFile(f"{number}+{start:010}.parquet", 10 * (stop - start), f"e{start}", start, stop)
+            for start, stop in files
+        ),
+    )

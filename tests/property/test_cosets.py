@@ -1,0 +1,92 @@
+"""The coset rule against brute force: hashes dealt out one by one."""
+
+from __future__ import annotations
+
+from math import gcd, lcm
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partitioning.assignment import Assignment, assign
+from partitioning.cosets import needs_filter, null_owner, partitions_of, tasks_of
+from partitioning.placement import placement_hash
+from partitioning.schemes import MAX, Scheme
+
+counts = st.integers(1, 24)
+tasks = st.integers(1, 24)
+streams = st.lists(counts, min_size=1, max_size=4).map(lambda some: [(f"s{n}", count) for n, count in enumerate(some)])
+schemes = st.one_of(
+    st.just("cogroup"),
+    st.integers(1, 5).map(lambda factor: f"elastic({factor})"),
+    tasks.map(lambda number: f"tasks({number})"),
+).map(Scheme.parse)
+keys = st.lists(st.text(max_size=8), min_size=1, max_size=30)
+
+
+def takers(assignment: Assignment, stream: str, count: int, h: int) -> list[int]:
+    """The tasks that take a record with hash h, by what each task itself says that it reads and keeps."""
+    partition = h % count
+    return [
+        task.task
+        for task in assignment.tasks
+        if partition in task.reads.get(stream, ())
+        and (stream not in task.filters or h % task.filters[stream].modulus == task.filters[stream].residue)
+    ]
+
+
+@given(counts, tasks)
+def test_partition_and_task_share_keys_exactly_where_some_hash_says_so(n: int, total: int) -> None:
+    met = {(h % n, h % total) for h in range(lcm(n, total))}
+    assert {(p, t) for t in range(total) for p in partitions_of(t, total, n)} == met
+    assert {(p, t) for p in range(n) for t in tasks_of(p, n, total)} == met
+
+
+@given(counts, tasks)
+def test_a_filter_is_needed_only_where_some_partition_holds_keys_of_two_tasks(n: int, total: int) -> None:
+    held: dict[int, set[int]] = {}
+    for h in range(lcm(n, total)):
+        held.setdefault(h % n, set()).add(h % total)
+    assert needs_filter(total, n) == any(len(owners) > 1 for owners in held.values())
+    assert needs_filter(total, n) == (gcd(n, total) != total)
+
+
+@given(streams, schemes)
+def test_each_hash_has_exactly_one_task_and_the_same_one_in_every_stream(
+    named: list[tuple[str, int]], scheme: Scheme
+) -> None:
+    assignment = assign(named, scheme)
+    total = len(assignment.tasks)
+    for h in range(min(lcm(total, *(count for _, count in named)), 2000)):
+        assert [takers(assignment, name, count, h) for name, count in named] == [[h % total]] * len(named)
+
+
+@given(streams, schemes, keys)
+def test_equal_keys_meet_wherever_their_producers_put_them(
+    named: list[tuple[str, int]], scheme: Scheme, texts: list[str]
+) -> None:
+    assignment = assign(named, scheme)
+    for text in texts:
+        met = {tuple(takers(assignment, name, count, placement_hash(text))) for name, count in named}
+        assert len(met) == 1
+        assert len(met.pop()) == 1
+
+
+@given(streams, schemes)
+def test_filters_exist_only_where_the_tasks_do_not_divide_the_partitions(
+    named: list[tuple[str, int]], scheme: Scheme
+) -> None:
+    assignment = assign(named, scheme)
+    for task in assignment.tasks:
+        assert set(task.filters) == {name for name, count in named if count % len(assignment.tasks)}
+
+
+@given(counts, tasks)
+def test_the_owner_of_keyless_records_reads_their_partition(n: int, total: int) -> None:
+    for partition in range(n):
+        assert null_owner(partition, n, total) == min(tasks_of(partition, n, total))
+
+
+@given(streams)
+def test_max_gives_each_partition_its_own_task_in_order(named: list[tuple[str, int]]) -> None:
+    read = [(name, number) for task in assign(named, MAX).tasks for name, some in task.reads.items() for number in some]
+    assert read == [(name, number) for name, count in named for number in range(count)]

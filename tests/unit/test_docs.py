@@ -1,0 +1,21 @@
+"""The pages under docs/ say what is true: their examples run."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_the_examples_on_a_page_give_what_it_shows(page: str) -> None:
+    found = doctest.testfile(str(DOCS / page), module_relative=False)
+    assert found.failed == 0
+    assert found.attempted or ">>>" not in (DOCS / page).read_text()
+
+
+def test_the_pages_on_cosets_and_plans_have_examples() -> None:
+    assert all(">>>" in (DOCS / page).read_text() for page in ("cosets.md", "plans.md"))

@@ -1,0 +1,123 @@
+"""The vectorised placement hash against Kafka's own answers and against the scalar twin."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from partitioning.errors import Refused
+from partitioning.placement import placement_hash, read_key
+from spark_jobs.hashing import key_texts, placement_hashes
+
+VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "murmur2.json").read_text())["vectors"]
+
+_UNPACK = {
+    "string": lambda data: data.decode(),
+    "long": lambda data: struct.unpack(">q", data)[0],
+    "int": lambda data: struct.unpack(">i", data)[0],
+    "double": lambda data: struct.unpack(">d", data)[0],
+    "uuid": lambda data: data.decode(),
+    "bytes": bytes,
+}
+_TYPES = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "uuid": pa.string(),
+    "bytes": pa.binary(),
+}
+_KEYS = {
+    "string": st.text(),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "double": st.floats(),
+    "uuid": st.uuids().map(str),
+    "bytes": st.binary(max_size=40),
+}
+
+
+def _keys_of(key_format: str) -> st.SearchStrategy[tuple[str, list[object]]]:
+    return st.tuples(st.just(key_format), st.lists(st.none() | _KEYS[key_format], max_size=20))
+
+
+@pytest.mark.parametrize("key_format", sorted(_UNPACK))
+def test_equals_every_vector_that_kafka_made(key_format: str) -> None:
+    vectors = [vector for vector in VECTORS if vector["type"] == key_format]
+    keys = [_UNPACK[key_format](bytes.fromhex(vector["hex"])) for vector in vectors]
+    assert vectors
+    hashes = placement_hashes(pa.array(keys, _TYPES[key_format]), key_format)
+    assert hashes.tolist() == [vector["positive"] for vector in vectors]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(_KEYS)).flatmap(_keys_of), st.integers(0, 3))
+def test_equals_the_scalar_hash_for_any_slice_with_any_nulls(keyed: tuple[str, list[object]], skip: int) -> None:
+    key_format, keys = keyed
+    array = pa.array(keys, _TYPES[key_format])[skip:]
+    found = [h for h, valid in zip(placement_hashes(array, key_format), array.is_valid(), strict=True) if valid.as_py()]
+    assert found == [placement_hash(key, key_format) for key in keys[skip:] if key is not None]
+
+
+@pytest.mark.parametrize(
+    ("array", "key_format"),
+    [
+        (pa.array(["a", None, "key-1", "key-1"], pa.large_string()), "string"),
+        (pa.array(["a", None, "key-1", "key-1"], pa.string_view()), "string"),
+        (pa.array(["a", None, "key-1", "key-1"]).dictionary_encode(), "string"),
+        (pa.array([b"a", None, b"key-1"], pa.large_binary()), "bytes"),
+        (pa.array([b"abc", None, b"xyz"], pa.binary(3)), "bytes"),
+        (pa.array([1, None, -1], pa.int32()), "long"),
+        (pa.array([1, None, -1], pa.int64()), "int"),
+        (pa.array([1.5, None], pa.float32()), "double"),
+        (pa.array(["1D7A9B5E-0F3C-4B7A-8A53-0C9F3F5B6D21", None]), "uuid"),
+    ],
+)
+def test_the_layout_of_the_column_does_not_matter(array: pa.Array, key_format: str) -> None:
+    hashes = placement_hashes(array, key_format)
+    for value, found in zip(array.to_pylist(), hashes, strict=True):
+        assert value is None or found == placement_hash(value, key_format)
+
+
+def test_uuids_of_sixteen_bytes_hash_as_their_text() -> None:
+    keys = [uuid.UUID(int=7), uuid.UUID("1d7a9b5e-0f3c-4b7a-8a53-0c9f3f5b6d21")]
+    array = pa.array([key.bytes for key in keys], pa.binary(16)).cast(pa.uuid())
+    assert placement_hashes(array, "uuid").tolist() == [placement_hash(key, "uuid") for key in keys]
+
+
+def test_no_keys_at_all_are_no_error() -> None:
+    assert placement_hashes(pa.nulls(3), "string").dtype == np.uint32
+    assert len(placement_hashes(pa.array([], pa.string()), "string")) == 0
+    assert len(placement_hashes(pa.array([], pa.int64()), "long")) == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "key_format"),
+    [
+        (pa.array(["a"]), "long"),
+        (pa.array([2**40]), "int"),
+        (pa.array([1.0]), "long"),
+        (pa.array([1]), "string"),
+        (pa.array(["a"]), "bytes"),
+        (pa.array(["a"]), "uuid"),
+        (pa.array(["a"]), "avro"),
+    ],
+)
+def test_keys_that_are_not_of_the_format_are_refused(array: pa.Array, key_format: str) -> None:
+    with pytest.raises(Refused, match=key_format):
+        placement_hashes(array, key_format)
+
+
+@pytest.mark.parametrize("key_format", sorted(_KEYS))
+def test_keys_written_as_text_can_be_read_back(key_format: str) -> None:
+    keys = {"string": "é", "long": -7, "int": 7, "double": 0.1, "uuid": str(uuid.UUID(int=7)), "bytes": b"\x00\xff"}
+    (text,) = key_texts(pa.array([keys[key_format]], _TYPES[key_format]), key_format).to_pylist()
+    assert read_key(text, key_format) == keys[key_format]

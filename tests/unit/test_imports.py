@@ -1,0 +1,43 @@
+"""The import rule: what each folder may know, held against a bare interpreter and the linter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {"boto3", "botocore", "pyspark", "pyarrow", "duckdb", "deltalake", "airflow", "great_expectations", "numpy"}
+AT_THE_STORE = {"store", "ledger"}
+PURE = sorted(path.stem for path in (ROOT / "partitioning").glob("*.py") if path.stem not in AT_THE_STORE)
+
+
+def loaded(*modules: str) -> set[str]:
+    """The heavy packages that a new interpreter has loaded after it imported `modules`."""
+    code = f"import sys, {', '.join(modules)}; print(*({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_core_imports_nothing_but_the_standard_library() -> None:
+    assert {"plan", "planner", "explain", "document"} <= set(PURE)
+    modules = ["partitioning" if name == "__init__" else f"partitioning.{name}" for name in PURE]
+    assert loaded(*modules) == set()
+
+
+def test_the_store_alone_brings_boto3() -> None:
+    assert loaded("partitioning.store") == {"boto3", "botocore"}
+
+
+@pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "dags/pipelines").glob("[!_]*.py")))
+def test_a_pipeline_is_pure(module: str) -> None:
+    assert loaded(f"dags.pipelines.{module}") == set()
+
+
+def test_the_linter_finds_no_import_that_the_design_forbids() -> None:
+    linter = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 broken" in done.stdout

@@ -1,0 +1,180 @@
+"""The ledger over a store in memory: where a pipeline stands, and what it refuses to stand on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from partitioning.document import digest, encode
+from partitioning.errors import Conflict, Refused
+from partitioning.ledger import Ledger, Standing
+from partitioning.plan import Plan
+from partitioning.receipt import Receipt
+from partitioning.store import MemoryStore
+from partitioning.verdict import ABANDON, PUBLISH, Commit, Verdict
+from tests.plans import plan_of, tails, tails_found
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger(MemoryStore(), "tail_activity")
+
+
+def put_plan(ledger: Ledger, batch: int = 0, parent: Plan | None = None) -> Plan:
+    made = plan_of(tails(), tails_found(), batch=batch, parent=digest(parent) if parent else None)
+    return ledger.put_plan(made)
+
+
+def decide(ledger: Ledger, plan: Plan, decision: str = PUBLISH) -> Verdict:
+    return ledger.put_verdict(Verdict(digest(plan), plan.batch, decision, 0, "because", ()))
+
+
+def commit(ledger: Ledger, plan: Plan) -> Commit:
+    return ledger.put_commit(Commit(digest(plan), plan.batch, "sha256:0", (), ()))
+
+
+def test_a_new_pipeline_stands_nowhere(ledger: Ledger) -> None:
+    assert ledger.standing() == Standing()
+    assert not ledger.standing().open
+
+
+def test_a_plan_without_a_verdict_is_open(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    assert ledger.standing() == Standing(plan)
+    assert ledger.standing().open
+
+
+def test_a_batch_that_is_to_be_published_is_open_until_its_commit_is_there(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    verdict = decide(ledger, plan)
+    assert ledger.standing() == Standing(plan, verdict, None, plan)
+    assert ledger.standing().open
+    made = commit(ledger, plan)
+    assert ledger.standing() == Standing(plan, verdict, made, plan)
+    assert not ledger.standing().open
+
+
+def test_an_abandoned_batch_is_closed_and_published_nothing(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    verdict = decide(ledger, plan, ABANDON)
+    assert ledger.standing() == Standing(plan, verdict)
+    assert not ledger.standing().open
+
+
+def test_what_counts_as_published_skips_abandoned_batches(ledger: Ledger) -> None:
+    first = put_plan(ledger)
+    decide(ledger, first)
+    commit(ledger, first)
+    second = put_plan(ledger, 1, first)
+    decide(ledger, second, ABANDON)
+    third = put_plan(ledger, 2, second)
+    decide(ledger, third, ABANDON)
+    assert ledger.standing().published == first
+    fourth = put_plan(ledger, 3, third)
+    assert (ledger.standing().plan, ledger.standing().published) == (fourth, first)
+    assert ledger.standing().open
+
+
+def test_a_missing_plan_is_refused(ledger: Ledger) -> None:
+    put_plan(ledger, 1, put_plan(Ledger(MemoryStore(), "other")))
+    with pytest.raises(Refused, match="no plan of batch 0") as refusal:
+        ledger.standing()
+    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json"
+
+
+def test_a_plan_with_another_parent_is_refused(ledger: Ledger) -> None:
+    first = put_plan(ledger)
+    decide(ledger, first)
+    put_plan(ledger, 1, replace(first, parent="sha256:else"))
+    with pytest.raises(Refused, match=r"names sha256:.* as its parent"):
+        ledger.standing()
+
+
+def test_a_plan_after_an_undecided_one_is_refused(ledger: Ledger) -> None:
+    put_plan(ledger, 1, put_plan(ledger))
+    with pytest.raises(Refused, match="batch 1 is planned, but batch 0 is undecided"):
+        ledger.standing()
+
+
+@pytest.mark.parametrize("changes", [{"batch": 7}, {"pipeline": "other"}])
+def test_a_plan_under_the_wrong_name_is_refused(ledger: Ledger, changes: dict[str, object]) -> None:
+    plan = plan_of(tails(), tails_found())
+    ledger.store.put(ledger.key("plans", 0), encode(replace(plan, **changes)))
+    with pytest.raises(Refused, match="this is the plan of batch"):
+        ledger.standing()
+
+
+def test_a_verdict_on_another_plan_is_refused(ledger: Ledger) -> None:
+    put_plan(ledger)
+    ledger.put_verdict(Verdict("sha256:else", 0, PUBLISH, 0, "because", ()))
+    with pytest.raises(Refused, match="the verdict is on plan sha256:else"):
+        ledger.standing()
+
+
+def test_a_corrupt_plan_is_refused_with_its_address(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    ledger.store.put(ledger.key("plans", 0), encode(plan)[:-40])
+    with pytest.raises(Refused) as refusal:
+        ledger.standing()
+    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json"
+
+
+def test_the_newest_plan_is_found_where_the_listing_lags_behind() -> None:
+    class Lagging(MemoryStore):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+            return iter(())
+
+    ledger = Ledger(Lagging(), "tail_activity")
+    first = put_plan(ledger)
+    decide(ledger, first)
+    second = put_plan(ledger, 1, first)
+    assert ledger.standing().plan == second
+
+
+def test_batches_are_ordered_by_number_not_by_name(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    for batch in range(1, 12):
+        decide(ledger, plan)
+        plan = put_plan(ledger, batch, plan)
+    assert ledger.standing().plan == plan
+
+
+def test_the_first_plan_of_a_batch_stays_and_the_second_planner_is_given_it(ledger: Ledger) -> None:
+    first = put_plan(ledger)
+    assert ledger.put_plan(plan_of(tails(), tails_found(flights=300))) == first
+    assert ledger.plan(0) == first
+
+
+def test_the_first_verdict_stays_and_a_different_decision_is_a_conflict(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    first = decide(ledger, plan)
+    assert ledger.put_verdict(replace(first, why="later")) == first
+    with pytest.raises(Conflict, match="batch 0 is already decided: publish"):
+        decide(ledger, plan, ABANDON)
+    assert ledger.verdict(0) == first
+
+
+def test_the_first_commit_and_the_first_receipt_stay(ledger: Ledger) -> None:
+    plan = put_plan(ledger)
+    first = commit(ledger, plan)
+    assert ledger.put_commit(replace(first, verdict="sha256:1")) == first
+    receipt = Receipt(digest(plan), 1, 0, ())
+    ledger.put_receipt(receipt, 0)
+    assert ledger.put_receipt(replace(receipt, plan="sha256:1"), 0) == receipt
+    assert (ledger.receipt(0, 0, 1), ledger.receipt(0, 1, 1)) == (receipt, None)
+
+
+def test_attempts_are_counted_by_the_checks_that_failed(ledger: Ledger) -> None:
+    assert ledger.attempt(0) == 0
+    ledger.close_attempt(0, 0, b"{}")
+    assert ledger.attempt(0) == 1
+    ledger.close_attempt(0, 0, b"again")
+    assert (ledger.attempt(0), ledger.attempt(1)) == (1, 0)
+    assert ledger.store.get("tail_activity/receipts/0/attempt-0/failed.json") == b"{}"
+
+
+def test_pipelines_in_one_store_do_not_see_each_other() -> None:
+    store = MemoryStore()
+    put_plan(Ledger(store, "tail_activity"))
+    assert Ledger(store, "tail").standing() == Standing()

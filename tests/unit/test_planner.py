@@ -1,0 +1,168 @@
+"""The planner: what a batch reads, after which batch, and when there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from partitioning.document import digest, encode
+from partitioning.errors import Refused
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan
+from partitioning.planner import KEYS_COMPARED, plan_batch
+from partitioning.streams import Discovered
+from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
+
+RESULTS = {"tail_activity": COLUMNS, "t": COLUMNS}
+
+
+def plain(partitions: int = 2, null_keys: str = "refuse") -> Pipeline:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    pipeline.stream("a", key="tailnum", partitions=partitions, null_keys=null_keys).filter("true").write("t")
+    return pipeline
+
+
+def ranges(plan: Plan) -> list[str]:
+    return [str(each) for each in plan.ranges()]
+
+
+def test_the_first_batch_reads_all_there_is() -> None:
+    plan = plan_of(plain(), [arrived("a", [250, 0])])
+    assert ranges(plan) == ["a-0@[0,250)", "a-1@[0,0)"]
+    assert (plan.batch, plan.parent, plan.records) == (0, None, 250)
+
+
+def test_the_first_batch_starts_where_the_landed_files_start() -> None:
+    plan = plan_of(plain(1), [arrived("a", [250], beginning=70)])
+    assert ranges(plan) == ["a-0@[70,250)"]
+    assert plan.streams[0].partitions[0].committed == 70
+
+
+def test_the_next_batch_starts_where_the_published_one_ended() -> None:
+    first = plan_of(plain(), [arrived("a", [250, 10])])
+    second = plan_of(plain(), [arrived("a", [250, 130])], batch=1, parent=digest(first), published=first)
+    assert ranges(second) == ["a-0@[250,250)", "a-1@[10,130)"]
+    assert [each.committed for each in second.streams[0].partitions] == [250, 10]
+    assert second.parent == digest(first)
+
+
+def test_the_files_that_hold_the_range_are_pinned_and_their_share_of_bytes_counted() -> None:
+    first = plan_of(plain(1), [arrived("a", [250])], limit=130)
+    second = plan_of(plain(1), [arrived("a", [450])], batch=1, published=first, limit=100)
+    (partition,) = second.streams[0].partitions
+    assert (partition.start, partition.end, partition.bytes) == (130, 230, 1000)
+    assert [(file.start, file.end) for file in partition.files] == [(100, 200), (200, 300)]
+
+
+def test_a_limit_bounds_each_stream_partition_and_leaves_the_rest_for_later() -> None:
+    plan = plan_of(plain(), [arrived("a", [250, 30])], limit=100)
+    assert ranges(plan) == ["a-0@[0,100)", "a-1@[0,30)"]
+
+
+def test_a_limit_never_cuts_a_table() -> None:
+    plan = plan_of(tails(), tails_found(), limit=10)
+    assert plan.stream("flights").range(0).end == 10
+    assert plan.stream("planes").range(0).end == 100
+
+
+def test_a_table_is_read_whole_in_every_batch() -> None:
+    first = plan_of(tails(), tails_found())
+    second = plan_of(tails(), tails_found(flights=300, planes=110), batch=1, published=first)
+    assert str(second.stream("planes").range(3)) == "planes-3@[0,110)"
+    assert second.stream("planes").partitions[3].committed == 100
+    assert str(second.stream("flights").range(3)) == "flights-3@[250,300)"
+
+
+def test_a_table_alone_that_grew_makes_a_batch() -> None:
+    first = plan_of(tails(), tails_found())
+    assert plan_of(tails(), tails_found(planes=101), batch=1, published=first).stream("flights").range(0).end == 250
+
+
+def test_a_table_may_lose_its_oldest_records_but_a_stream_may_not() -> None:
+    first = plan_of(tails(), tails_found())
+    trimmed = [arrived("flights", [300] * 12), arrived("planes", [500] * 8, beginning=200)]
+    assert str(plan_of(tails(), trimmed, batch=1, published=first).stream("planes").range(0)) == "planes-0@[200,500)"
+    lost = [arrived("flights", [400] * 12, beginning=300), arrived("planes", [100] * 8)]
+    with pytest.raises(Refused, match=r"\[250,300\) is lost") as refusal:
+        plan_of(tails(), lost, batch=1, published=first)
+    assert len(refusal.value.findings) == 12
+    assert refusal.value.findings[3].where == "flights-3 in s3://landing/topics"
+
+
+def test_nothing_new_is_no_plan() -> None:
+    first = plan_of(tails(), tails_found())
+    assert plan_batch(tails(), tails_found(), RESULTS, batch=1, published=first) is None
+
+
+def test_nothing_at_all_is_no_plan() -> None:
+    assert plan_batch(tails(), tails_found(0, 0), RESULTS) is None
+
+
+def test_a_topic_that_was_reset_is_refused() -> None:
+    first = plan_of(plain(1), [arrived("a", [250])])
+    with pytest.raises(Refused, match="end at 249, but 250 is committed: the topic was reset"):
+        plan_of(plain(1), [arrived("a", [249])], batch=1, published=first)
+
+
+def test_a_topic_that_lost_all_its_files_is_refused() -> None:
+    first = plan_of(plain(1), [arrived("a", [250])])
+    with pytest.raises(Refused, match="end at 0, but 250 is committed"):
+        plan_of(plain(1), [arrived("a", [0])], batch=1, published=first)
+
+
+def test_a_changed_partition_count_is_refused() -> None:
+    first = plan_of(plain(2), [arrived("a", [250, 10])])
+    with pytest.raises(Refused, match="partition count changed from 2 to 3"):
+        plan_of(plain(3), [arrived("a", [250, 10, 10])], batch=1, published=first)
+
+
+@pytest.mark.parametrize("ends", [[5], [5, 5, 5]])
+def test_more_or_fewer_partitions_found_than_declared_are_refused(ends: list[int]) -> None:
+    with pytest.raises(Refused, match="2 are declared"):
+        plan_of(plain(2), [arrived("a", ends)])
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_limit_that_takes_nothing_is_refused(limit: int) -> None:
+    with pytest.raises(Refused, match="takes nothing"):
+        plan_of(plain(), [arrived("a", [1, 1])], limit=limit)
+
+
+def test_records_without_a_key_have_their_own_task_in_a_group_if_declared_so() -> None:
+    plan = plan_of(plain(null_keys="own task"), [arrived("a", [10, 10])], groups=1)
+    assert [(task.task, task.null_keys) for task in plan.stages[0].tasks] == [(0, False), (1, False), (2, True)]
+    assert [str(task) for task in plan.groups[0].tasks] == ["a/0", "a/1", "a/2"]
+
+
+def test_the_same_inputs_give_the_same_bytes_in_whatever_order_they_were_discovered() -> None:
+    found = tails_found()
+    assert encode(plan_of(tails(), found)) == encode(plan_of(tails(), found[::-1]))
+
+
+def test_every_input_of_a_plan_is_in_its_identity() -> None:
+    found: list[Discovered] = tails_found()
+    plans = [
+        plan_of(tails(), found),
+        plan_of(tails(), found, batch=1),
+        plan_of(tails(), found, parent="sha256:0"),
+        plan_of(tails(), found, scheme="tasks(2)"),
+        plan_of(tails(), found, groups=3),
+        plan_of(tails(), found, limit=7),
+        plan_of(tails(), tails_found(flights=251)),
+    ]
+    assert len({digest(plan) for plan in plans}) == len(plans)
+
+
+def test_groups_add_up_what_their_tasks_read() -> None:
+    plan = plan_of(tails(), tails_found())
+    assert [(group.bytes, group.records) for group in plan.groups] == [(19000, 1900), (19000, 1900)]
+
+
+@pytest.mark.parametrize(("records", "sample"), [(1, 1), (KEYS_COMPARED, 1), (KEYS_COMPARED + 1, 2)])
+def test_all_keys_are_compared_until_there_are_too_many(records: int, sample: int) -> None:
+    found = arrived("a", [1])
+    (partition,) = found.partitions
+    file = replace(partition.files[0], end=records)
+    one = replace(found, partitions=(replace(partition, files=(file,)),))
+    assert plan_of(plain(1), [one]).key_sample == sample
