@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -58,6 +59,7 @@ class Feed:
         self._columns = _columns_read(stage, self.stream)
         self._numbered = any(PARTITION in text.lower() for step in stage.steps for text in step.expressions)
         self._given_out = False
+        self._reading = Lock()
         self._batches: Iterator[pa.RecordBatch] = iter(())
         if not self.empty:
             self.schema = self._schema()
@@ -76,8 +78,10 @@ class Feed:
 
     def drain(self) -> None:
         """Read to the planned end whatever was not read yet."""
-        for _ in self._batches:
+        while self._next() is not None:
             pass
+        if self.error is not None:
+            raise self.error
 
     def receipts(self) -> tuple[PartitionReceipt, ...]:
         """What was seen of each stream partition."""
@@ -94,12 +98,18 @@ class Feed:
         return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
 
     def _guarded(self) -> Iterator[pa.RecordBatch]:
-        """The batches; what goes wrong is kept, because DuckDB passes on no more than its text."""
-        try:
-            yield from self._batches
-        except Exception as error:
-            self.error = error
-            raise
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        """The next batch; what goes wrong is kept, because DuckDB passes on no more than its text."""
+        # DuckDB's threads may still be reading ahead when its query has ended.
+        with self._reading:
+            try:
+                return next(self._batches, None)
+            except Exception as error:
+                self.error = error
+                raise
 
     def _open(self) -> dict[int, list[_Pinned]]:
         findings: list[Finding] = []

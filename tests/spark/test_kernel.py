@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
+from threading import Event
 
 import duckdb
 import pyarrow as pa
@@ -15,7 +17,7 @@ import pytest
 
 from cli.server import S3Server
 from partitioning.document import decode, encode
-from partitioning.errors import Refused
+from partitioning.errors import Finding, Refused
 from partitioning.pipeline import Pipeline
 from partitioning.placement import OPAQUE, placement_hash
 from partitioning.plan import Plan, TaskRef
@@ -23,9 +25,12 @@ from partitioning.planner import plan_batch
 from partitioning.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, offset_digest
 from partitioning.schemes import Scheme
 from partitioning.store import S3Store
-from partitioning.streams import DROP, OWN_TASK, REFUSE
+from partitioning.streams import DROP, OWN_TASK, REFUSE, InputFile
+from spark_jobs.feed import Feed
+from spark_jobs.inspection import Inspection
 from spark_jobs.kernel import run_task
 from spark_jobs.landed import discover
+from spark_jobs.objects import filesystem
 from spark_jobs.sql import check
 from tests.landed import land_file, land_table
 
@@ -393,3 +398,40 @@ def test_what_does_not_fit_into_memory_is_spilled(source: str, store: S3Store) -
     with pytest.raises(Refused, match="Out of Memory") as caught:
         _run(plan, store, memory="4MB")
     assert "--memory" in caught.value.findings[0].then
+
+
+def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: S3Store, source: str) -> None:
+    _land(source)
+    plan = _plan(_activity(source), "tasks(1)")
+    stage, reading, go_on = plan.stages[0], Event(), Event()
+
+    class Slow(Inspection):
+        def take(self, batch: pa.RecordBatch, file: InputFile) -> pa.RecordBatch:
+            reading.set()
+            assert go_on.wait(60)
+            return super().take(batch, file)
+
+    feed = Feed(plan, stage, stage.tasks[0], "views", filesystem(), Slow)
+    with ThreadPoolExecutor(2) as threads:
+        ahead = threads.submit(pa.RecordBatchReader.from_stream(feed).read_next_batch)
+        assert reading.wait(60)
+        drained = threads.submit(feed.drain)
+        go_on.set()
+        drained.result()
+        assert ahead.result().num_rows > 0
+    assert sum(receipt.taken for receipt in feed.receipts()) == VIEWS.num_rows
+
+
+def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store: S3Store, source: str) -> None:
+    _land(source)
+    plan = _plan(_activity(source), "tasks(1)")
+
+    class Failing(Inspection):
+        def take(self, batch: pa.RecordBatch, file: InputFile) -> pa.RecordBatch:
+            raise Refused(Finding("it is broken", file.path, "land it again"))
+
+    feed = Feed(plan, plan.stages[0], plan.stages[0].tasks[0], "views", filesystem(), Failing)
+    with pytest.raises(pa.ArrowException, match="it is broken"):
+        pa.RecordBatchReader.from_stream(feed).read_next_batch()
+    with pytest.raises(Refused, match="it is broken"):
+        feed.drain()
