@@ -16,6 +16,7 @@ from partitioning.ledger import Ledger
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch
 from partitioning.receipt import Receipt, TaskReceipt
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from partitioning.streams import InputFile
 from spark_jobs.audit import audit
@@ -74,7 +75,7 @@ def unproved(workload: Workload) -> Iterator[Run]:
 def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     made = pipeline()
     found = discover(made.streams)
-    plan = plan_batch(made, found, check(made, found), groups=1)
+    plan = plan_batch(made, found, check(made, found), settings=Settings(groups=1))
     assert plan is not None
     settings = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:

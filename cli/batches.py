@@ -12,6 +12,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.ledger import Ledger
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from partitioning.verdict import Commit, Verdict
 from plugins import batch
@@ -19,28 +20,26 @@ from spark_jobs import publication, submission
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Way:
     """How to plan a new batch, where Spark runs it, and where its Data Docs go."""
 
-    scheme: str | None
-    groups: int
-    limit: int | None
+    settings: Settings
     master: str
     docs: Path
 
 
-def run(named: str, root: str, settings: Settings, *, until_done: bool, as_json: bool) -> None:
+def run(named: str, root: str, way: Way, *, until_done: bool, as_json: bool) -> None:
     """Run the next batch, or all until nothing is left; print each one's report."""
     pipeline, done = pipelines.load(named), list[dict[str, Any]]()
     sentence = ""
     while not done or until_done:
-        ref, sentence = _plan(pipeline, root, settings)
+        ref, sentence = _plan(pipeline, root, way.settings)
         if ref is None:
             break
-        _run_batch(ref, settings)
+        _run_batch(ref, way)
         done.append(_outcome(*ref.load()))
         if not as_json:
-            show(batch.report(ref, settings.docs), "")
+            show(batch.report(ref, way.docs), "")
     if as_json:
         show_json({"sentence": sentence, "batches": done})
     elif not done or until_done:
@@ -77,7 +76,7 @@ def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
 
 def _plan(pipeline: Pipeline, root: str, settings: Settings) -> tuple[batch.BatchRef | None, str]:
     with step("plan") as said:
-        ref, sentence = batch.plan(pipeline, root, scheme=settings.scheme, groups=settings.groups, limit=settings.limit)
+        ref, sentence = batch.plan(pipeline, root, settings)
         said.append(sentence)
     if ref is not None:
         for name in batch.group_labels(ref).values():
@@ -85,14 +84,14 @@ def _plan(pipeline: Pipeline, root: str, settings: Settings) -> tuple[batch.Batc
     return ref, sentence
 
 
-def _run_batch(ref: batch.BatchRef, settings: Settings) -> None:
+def _run_batch(ref: batch.BatchRef, way: Way) -> None:
     for group in batch.group_labels(ref):
         with step(f"run group {group}") as said:
-            said.append(submission.submit(ref.plan_uri, ref.digest, group, settings.master))
+            said.append(submission.submit(ref.plan_uri, ref.digest, group, way.master))
     with step("audit") as said:
         said.append(batch.audit(ref))
     with step("check") as said:
-        said.append(batch.check(ref, settings.docs))
+        said.append(batch.check(ref, way.docs))
     with step("publish") as said:
         said.append(batch.publish(ref))
 

@@ -11,6 +11,7 @@ import typer
 
 from cli.output import Command, console
 from partitioning.errors import Finding, Refused
+from partitioning.settings import Settings
 
 app = typer.Typer(
     help="Keyed batches over partitioned streams on Spark: planned, proved, then published.",
@@ -50,7 +51,7 @@ def plan(
     """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
     from cli import plans
 
-    plans.make(pipeline, _root(store), scheme, groups, limit, as_json=as_json)
+    plans.make(pipeline, _root(store), _settings(scheme, groups, limit), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -67,7 +68,7 @@ def explain(
     from cli import plans
 
     if batch is None:
-        plans.explain_next(pipeline, _root(store), scheme, groups, limit, as_json=as_json)
+        plans.explain_next(pipeline, _root(store), _settings(scheme, groups, limit), as_json=as_json)
     else:
         plans.explain_batch(pipeline, _root(store), batch, as_json=as_json)
 
@@ -89,8 +90,8 @@ def run(
     """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
     from cli import batches
 
-    settings = batches.Settings(scheme, groups, limit, master, docs)
-    batches.run(pipeline, _root(store), settings, until_done=until_done, as_json=as_json)
+    way = batches.Way(_settings(scheme, groups, limit), master, docs)
+    batches.run(pipeline, _root(store), way, until_done=until_done, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -175,6 +176,10 @@ def _root(store: str | None) -> str:
     if not store:
         raise Refused(Finding("no store is named", "--store", "give --store s3://bucket/prefix, or set COSET_STORE"))
     return store
+
+
+def _settings(scheme: str | None, groups: int, limit: int | None) -> Settings:
+    return Settings.parse(scheme=scheme, groups=groups, limit=limit)
 
 
 def main() -> None:

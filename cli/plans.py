@@ -12,16 +12,16 @@ from partitioning.errors import Finding, Refused
 from partitioning.explain import explain
 from partitioning.ledger import Ledger
 from partitioning.plan import Plan
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from plugins import batch
 from spark_jobs.planning import preview
 
 
-def make(named: str, root: str, scheme: str | None, groups: int, limit: int | None, *, as_json: bool) -> None:
+def make(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
     """Plan the next batch, store the plan and show it."""
     pipeline = pipelines.load(named)
-    ref, sentence = batch.plan(pipeline, root, scheme=scheme, groups=groups, limit=limit)
+    ref, sentence = batch.plan(pipeline, root, settings)
     if ref is None:
         _show_none(sentence, as_json=as_json)
         return
@@ -29,11 +29,10 @@ def make(named: str, root: str, scheme: str | None, groups: int, limit: int | No
     _show(ledger, plan, sentence, stored=True, as_json=as_json)
 
 
-def explain_next(named: str, root: str, scheme: str | None, groups: int, limit: int | None, *, as_json: bool) -> None:
+def explain_next(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
     """Show the open batch's plan, or what the next plan would be."""
     pipeline, store = pipelines.load(named), S3Store(root)
-    chosen = Scheme.parse(scheme) if scheme else None
-    taken = preview(pipeline, store, scheme=chosen, groups=groups, limit=limit)
+    taken = preview(pipeline, store, settings)
     if taken.plan is None:
         _show_none(taken.sentence, as_json=as_json)
         return

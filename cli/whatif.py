@@ -54,8 +54,7 @@ def show_assignment(assignment: Assignment, streams: Sequence[str], *, as_json: 
         [
             str(task.task),
             *(", ".join(str(number) for number in task.reads.get(name, ())) or "–" for name in names),
-            "; ".join(f"{name}: h(key) mod {kept.modulus} = {kept.residue}" for name, kept in task.filters.items())
-            or "none",
+            "; ".join(f"{name}: {kept}" for name, kept in task.filters.items()) or "none",
         ]
         for task in assignment.tasks
     ]

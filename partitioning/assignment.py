@@ -15,25 +15,36 @@ MOST_READS = 10_000_000
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Residue:
-    """Keep only the records with `h(key) mod modulus = residue`."""
+class Residues:
+    """Keep only the records whose `h(key) mod modulus` is one of `residues`, ascending.
+
+    >>> print(Residues(8, (3,)), Residues(8, (3, 5)), sep="; ")
+    h(key) mod 8 = 3; h(key) mod 8 in 3, 5
+    """
 
     modulus: int
-    residue: int
+    residues: tuple[int, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(map(str, self.residues))
+        return f"h(key) mod {self.modulus} {'=' if len(self.residues) == 1 else 'in'} {listed}"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The unit of a stage: `reads` maps each stream to partition numbers, ascending.
+    """The unit of a stage: `reads` maps each input to partition numbers, ascending.
 
-    `filters` has an entry for each stream whose partitions other tasks read as well. A `null_keys` task
-    takes nothing but the records without a key of the streams it reads.
+    `owns` are the residues, modulo the stage's cosets, of the keys that are the task's: its own number under
+    the coset rule, none where keys are not kept together. `filters` has an entry for each input of which it
+    reads partitions that hold other tasks' keys as well. A `null_keys` task takes nothing but the records
+    without a key of the streams it reads.
     """
 
     task: int
     reads: Mapping[str, tuple[int, ...]]
-    filters: Mapping[str, Residue] = field(default_factory=dict)
+    filters: Mapping[str, Residues] = field(default_factory=dict)
     null_keys: bool = False
+    owns: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,8 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
 
 def _coset(task: int, tasks: int, streams: Sequence[tuple[str, int]]) -> Task:
     reads = {name: partitions_of(task, tasks, count) for name, count in streams}
-    filters = {name: Residue(tasks, task) for name, count in streams if needs_filter(tasks, count)}
-    return Task(task, reads, filters)
+    filters = {name: Residues(tasks, (task,)) for name, count in streams if needs_filter(tasks, count)}
+    return Task(task, reads, filters, owns=(task,))
 
 
 def _one_task_per_partition(streams: Sequence[tuple[str, int]]) -> tuple[Task, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from math import gcd
 
-from partitioning.assignment import Residue, Task
+from partitioning.assignment import Residues, Task
 from partitioning.cosets import partitions_of
 from partitioning.errors import Finding, Refused
 from partitioning.plan import Plan, PlannedStream, Stage, TaskRef
@@ -95,20 +95,21 @@ def _reached(tasks: list[Task], stream: PlannedStream) -> Iterator[Finding]:
             yield Finding(what, f"{stream.name}-{partition}", _NEXT)
 
 
-def _complete(residues: list[Residue], stream: PlannedStream, partition: int) -> bool:
-    if not residues:
+def _complete(filters: list[Residues], stream: PlannedStream, partition: int) -> bool:
+    if len({each.modulus for each in filters}) != 1:
         return False
-    modulus = residues[0].modulus
+    modulus = filters[0].modulus
     step = gcd(modulus, stream.declared.partitions)
-    return sorted(residues) == [Residue(modulus, each) for each in range(partition % step, modulus, step)]
+    held = [residue for each in filters for residue in each.residues if residue % step == partition % step]
+    return sorted(held) == list(range(partition % step, modulus, step))
 
 
 def _meeting(tasks: list[Task], stream: PlannedStream, stage: Stage) -> Iterator[Finding]:
-    """Equal keys meet if task t reads nothing but its own coset, of every stream."""
+    """Equal keys meet if each task reads nothing but its own cosets, of every stream."""
     for task in tasks:
-        own = set(partitions_of(task.task, stage.cosets, stream.declared.partitions))
+        own = {each for owned in task.owns for each in partitions_of(owned, stage.cosets, stream.declared.partitions)}
         residue = task.filters.get(stream.name)
-        strange = residue is not None and residue != Residue(stage.cosets, task.task)
+        strange = residue is not None and residue != Residues(stage.cosets, task.owns)
         if strange or not set(task.reads.get(stream.name, ())) <= own:
             what = f"task {task.task} takes keys of {stream.name} that belong to other tasks"
             yield Finding(what, f"stage {stage.name}", _NEXT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,7 +69,10 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
             {
                 "task": task.task,
                 "reads": {stream: list(partitions) for stream, partitions in task.reads.items()},
-                "filters": {stream: dataclasses.asdict(residue) for stream, residue in task.filters.items()},
+                "filters": {
+                    stream: {"modulus": kept.modulus, "residue": kept.residues[0]}
+                    for stream, kept in task.filters.items()
+                },
             }
             for task in assignment.tasks
         ],
@@ -126,7 +128,7 @@ def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -
 
 def _filters(task: Task, streams: tuple[str, ...]) -> str:
     filtered = [(name, task.filters[name]) for name in streams if name in task.filters]
-    return ", ".join(f"{name}: h(key) mod {each.modulus} = {each.residue}" for name, each in filtered)
+    return ", ".join(f"{name}: {each}" for name, each in filtered)
 
 
 def _groups(plan: Plan) -> Section:

@@ -3,9 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
-from partitioning.plan import TaskGroup, TaskRef
+from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
+
+
+@dataclass(frozen=True, slots=True)
+class SizedTask:
+    """A task to be grouped: what it is estimated to read, and of which inputs which partitions."""
+
+    task: TaskRef
+    bytes: int
+    records: int
+    reads: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Locality:
+    """Where groups and tasks ran last: location by group number, location by task."""
+
+    groups: Mapping[int, str]
+    tasks: Mapping[TaskRef, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Tasks dealt to groups, and which of them moved since the last plan, each with a reason."""
+
+    groups: tuple[TaskGroup, ...]
+    moves: tuple[TaskMove, ...] = ()
+
+
+def grouped(
+    tasks: Sequence[SizedTask],
+    grouper: str,
+    groups: int,
+    *,
+    wave: int = 0,
+    first: int = 0,
+    previous: Plan | None = None,
+    locality: Locality | None = None,
+) -> Grouping:
+    """Deal the tasks of one wave to `groups` task groups, numbered from `first`, by the named grouper."""
+    sizes = {each.task: (each.bytes, each.records) for each in tasks}
+    return Grouping(balanced(sizes, groups, list(sizes)))
 
 
 def balanced(sizes: Mapping[TaskRef, tuple[int, int]], groups: int, order: Sequence[TaskRef]) -> tuple[TaskGroup, ...]:

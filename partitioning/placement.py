@@ -10,12 +10,32 @@ import math
 import struct
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
 
 MURMUR2 = "murmur2"
 OPAQUE = "opaque"
 PLACEMENTS = (MURMUR2, OPAQUE)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Placement:
+    """Where records lie: in partition `hash(key) mod partitions` of `partitions`, the key column serialised as
+    `key_format`. Without a key they were gathered into one partition.
+
+    >>> print(Placement("tailnum", "string", "murmur2", 12))
+    murmur2(tailnum) mod 12
+    """
+
+    key: str
+    key_format: str
+    hash: str
+    partitions: int
+
+    def __str__(self) -> str:
+        return f"{self.hash}({self.key}) mod {self.partitions}" if self.key else "gathered into one"
+
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

@@ -10,8 +10,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from partitioning.assignment import Task
+from partitioning.graph import Step, Write
 from partitioning.offsets import OffsetRange, StreamPartition
-from partitioning.pipeline import Step, Write
+from partitioning.placement import Placement
 from partitioning.streams import Column, InputFile, Stream
 
 VERSION = "0.1.0"
@@ -59,22 +60,79 @@ class PlannedWrite:
     columns: tuple[Column, ...]
 
 
+STREAM, EXCHANGE, RESULT, STATE = "stream", "exchange", "result", "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a stage reads: a stream, an exchange, what a step of an earlier stage left where it was made (a
+    result), or what one of its own steps left in an earlier batch (state).
+
+    `name` is how tasks name what they read, `step` the stream or step whose records it holds. `placement`
+    says where its records lie. Of a stream, `only` some partitions may be read so, if others are moved first.
+    `batch` is the one that wrote the state.
+    """
+
+    name: str
+    kind: str
+    step: str
+    placement: Placement
+    only: tuple[int, ...] | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Records moved to a new placement between two stages (Kafka Streams: repartition topic).
+
+    `source` is the stream or step whose records move, written by the tasks of `stage`; of a stream whose
+    partition count changed, `only` some partitions move. Partition p of it holds the records that
+    `placement` puts there. `wanted_by` are the steps that need it, `why` says so in a sentence. With
+    `unifiers`, the parts that the tasks of `stage` write of a partition are combined by the step `combine`
+    in levels: so many unifiers in each, each taking neighbouring parts, as evenly as can be. `moves` and
+    `spares` are the records that pass through it and those that a shuffle of all would have moved too,
+    by the last batch's counts; None where they are not known.
+    """
+
+    name: str
+    source: str
+    stage: str
+    placement: Placement
+    wanted_by: tuple[str, ...]
+    why: str
+    only: tuple[int, ...] | None = None
+    combine: str | None = None
+    unifiers: tuple[int, ...] = ()
+    moves: int | None = None
+    spares: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A part of the pipeline that runs without moving records between tasks.
 
     `cosets` is L; `tasks` has one more if some stream gives records without a key their own task.
-    `why` says in a sentence how L came about.
+    `why` says in a sentence how L came about. A `partitioner`, by its import path, may have dealt the
+    cosets to fewer tasks; `cooling` says for each task until which batch it is left as it is. Stages of a
+    later `wave` read what those of earlier waves left.
     """
 
     name: str
-    streams: tuple[str, ...]
+    inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     writes: tuple[PlannedWrite, ...]
     scheme: str
     cosets: int
     why: str
     tasks: tuple[Task, ...]
+    partitioner: str | None = None
+    cooling: tuple[int, ...] = ()
+    wave: int = 0
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams it reads, in declared order."""
+        return tuple(each.name for each in self.inputs if each.kind == STREAM)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -90,12 +148,27 @@ class TaskRef:
 
 @dataclass(frozen=True, slots=True)
 class TaskGroup:
-    """The tasks that one Spark job runs, and how many bytes and records they read."""
+    """The tasks that one Spark job runs, all of one wave, and how many bytes and records they read.
+
+    `location` is the place where it should run: that of the group's last run, None if there is none.
+    """
 
     group: int
     tasks: tuple[TaskRef, ...]
     bytes: int
     records: int
+    location: str | None = None
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMove:
+    """A task that runs in another group than in the last plan; `why` gives the reason."""
+
+    task: TaskRef
+    before: int
+    now: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -112,9 +185,12 @@ class Plan:
     parent: str | None
     planner: str
     streams: tuple[PlannedStream, ...]
+    exchanges: tuple[Exchange, ...]
     stages: tuple[Stage, ...]
     groups: tuple[TaskGroup, ...]
     key_sample: int
+    grouper: str = "balanced-sticky"
+    moves: tuple[TaskMove, ...] = ()
 
     @cached_property
     def _streams(self) -> dict[str, PlannedStream]:
@@ -124,9 +200,13 @@ class Plan:
         """The stream of that name."""
         return self._streams[name]
 
+    @cached_property
+    def _stages(self) -> dict[str, Stage]:
+        return {stage.name: stage for stage in self.stages}
+
     def stage(self, name: str) -> Stage:
         """The stage of that name."""
-        return next(stage for stage in self.stages if stage.name == name)
+        return self._stages[name]
 
     def ranges(self) -> tuple[OffsetRange, ...]:
         """What the batch reads, each stream partition once."""

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from partitioning.checking import check
 from partitioning.errors import Finding, Refused
-from partitioning.grouping import balanced
+from partitioning.grouping import Locality, balanced
 from partitioning.offsets import StreamPartition
 from partitioning.pipeline import Pipeline
 from partitioning.plan import VERSION, Plan, PlannedPartition, PlannedStream, Stage, TaskRef
-from partitioning.schemes import Scheme
+from partitioning.settings import DEFAULTS, Settings
 from partitioning.stages import cut
+from partitioning.statistics import Statistics
 from partitioning.streams import Column, Discovered, DiscoveredPartition, Stream
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
@@ -27,17 +28,19 @@ def plan_batch(
     batch: int = 0,
     parent: str | None = None,
     published: Plan | None = None,
-    scheme: Scheme | None = None,
-    groups: int = 2,
-    limit: int | None = None,
+    settings: Settings = DEFAULTS,
+    statistics: Statistics | None = None,
+    locality: Locality | None = None,
 ) -> Plan | None:
     """The plan of `batch`, or None if no records have arrived since `published`, the last published plan.
 
     `parent` is the digest of batch - 1, which may have been abandoned. `results` gives the columns of each
-    result table. `limit` bounds the records taken from each stream partition; tables are always read whole.
+    result table. Tables are always read whole, whatever limit is set. `statistics` and `locality` are those of
+    the last batch that ran, if there are any.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
+    limit = settings.limit
     if limit is not None and limit < 1:
         raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
     found = {each.stream: each for each in discovered}
@@ -47,7 +50,7 @@ def plan_batch(
         raise Refused(*findings)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
-    stages = cut(pipeline, results, scheme)
+    stages = cut(pipeline, results, settings.scheme)
     sizes = {
         TaskRef(stage.name, task.task): size
         for stage in stages
@@ -59,8 +62,9 @@ def plan_batch(
         parent,
         VERSION,
         streams,
+        (),
         stages,
-        balanced(sizes, groups, list(sizes)),
+        balanced(sizes, settings.groups, list(sizes)),
         key_sample=1,
     )
     return check(replace(plan, key_sample=max(1, -(-plan.records // KEYS_COMPARED))))

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from partitioning.assignment import Task, assign
 from partitioning.cosets import needs_filter
 from partitioning.errors import Finding, Refused
-from partitioning.pipeline import Pipeline, Step
-from partitioning.placement import OPAQUE
-from partitioning.plan import PlannedWrite, Stage
+from partitioning.graph import Step
+from partitioning.pipeline import Pipeline
+from partitioning.placement import OPAQUE, Placement
+from partitioning.plan import STREAM, Input, PlannedWrite, Stage
 from partitioning.schemes import COGROUP, MAX, Scheme
 from partitioning.streams import OWN_TASK, Column, Stream
 
@@ -59,7 +60,10 @@ def _stage(
     tasks = assignment.tasks + _null_key_task(streams, cosets)
     return Stage(
         name,
-        tuple(stream.name for stream in streams),
+        tuple(
+            Input(each.name, STREAM, each.name, Placement(each.key, each.key_format, each.placement, each.partitions))
+            for each in streams
+        ),
         steps,
         writes,
         str(chosen),

@@ -18,7 +18,7 @@ from partitioning.explain import Section, explain, markdown
 from partitioning.ledger import Ledger, open_plan
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, TaskGroup
-from partitioning.schemes import Scheme
+from partitioning.settings import DEFAULTS, Settings
 from partitioning.store import S3Store
 from partitioning.verdict import PUBLISH, Commit, Verdict
 
@@ -41,18 +41,15 @@ class BatchRef:
         return open_plan(self.plan_uri, self.digest)
 
 
-def plan(
-    pipeline: Pipeline, store_root: str, *, scheme: str | None = None, groups: int = 2, limit: int | None = None
-) -> tuple[BatchRef | None, str]:
+def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> tuple[BatchRef | None, str]:
     """The batch to work on, its plan stored, and how that came about; None if there is nothing to do.
 
-    Raises Refused for an unknown scheme before anything is looked at, and as `planning.take_up`.
+    Raises Refused as `planning.take_up`.
     """
     from spark_jobs.planning import take_up  # noqa: PLC0415  Airflow parses this file
 
-    wanted = Scheme.parse(scheme) if scheme else None
     store = S3Store(store_root)
-    taken = take_up(pipeline, store, scheme=wanted, groups=groups, limit=limit)
+    taken = take_up(pipeline, store, settings)
     return (ref(store, taken.plan) if taken.plan else None), taken.sentence
 
 

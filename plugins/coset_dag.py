@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from partitioning.errors import Conflict, Finding, Refused, Unreachable
 from partitioning.pipeline import Pipeline
+from partitioning.settings import Settings
 from plugins import batch
 from plugins.batch import BatchRef
 from plugins.spark_group import SparkGroupOperator, arguments
@@ -91,7 +92,7 @@ def _plan_task(pipeline: Pipeline) -> Any:
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
         with _refusals():
-            ref, sentence = batch.plan(pipeline, _store_root(), **_asked(params))
+            ref, sentence = batch.plan(pipeline, _store_root(), _asked(params))
             print(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
@@ -142,8 +143,8 @@ def _refusals() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def _asked(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: params[name] for name in ("scheme", "groups", "limit")}
+def _asked(params: dict[str, Any]) -> Settings:
+    return Settings.parse(**{name: params[name] for name in ("scheme", "groups", "limit")})
 
 
 def _store_root() -> str:

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
-from partitioning.pipeline import quote
+from partitioning.graph import quote
 from partitioning.plan import Plan, PlannedWrite, Stage, TaskRef
 from partitioning.receipt import TaskReceipt
 from spark_jobs.feed import Feed, Inspect

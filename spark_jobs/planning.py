@@ -11,7 +11,7 @@ from partitioning.ledger import Ledger, Standing
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, PlannedWrite
 from partitioning.planner import plan_batch
-from partitioning.schemes import Scheme
+from partitioning.settings import DEFAULTS, Settings
 from partitioning.store import Store
 from partitioning.streams import Column, Discovered
 from spark_jobs import sql
@@ -28,23 +28,14 @@ class Taken:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    scheme: Scheme | None
-    groups: int
-    limit: int | None
-
-
-def take_up(
-    pipeline: Pipeline, store: Store, *, scheme: Scheme | None = None, groups: int = 2, limit: int | None = None
-) -> Taken:
+def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
     """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
 
-    `scheme`, `groups` and `limit` are for a new plan only. If others plan the same batch at the same time, the
+    The settings are for a new plan only. If others plan the same batch at the same time, the
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
     expression or the result tables are not as they have to be.
     """
-    taken, new = _next(pipeline, store, _Asked(scheme, groups, limit))
+    taken, new = _next(pipeline, store, settings)
     if taken.plan is None or not new:
         return taken
     stored = Ledger(store, pipeline.name).put_plan(taken.plan)
@@ -53,15 +44,13 @@ def take_up(
     return Taken(stored, taken.sentence)
 
 
-def preview(
-    pipeline: Pipeline, store: Store, *, scheme: Scheme | None = None, groups: int = 2, limit: int | None = None
-) -> Taken:
+def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
     """What `take_up` would give, without storing anything."""
-    taken, _ = _next(pipeline, store, _Asked(scheme, groups, limit))
+    taken, _ = _next(pipeline, store, settings)
     return taken
 
 
-def _next(pipeline: Pipeline, store: Store, asked: _Asked) -> tuple[Taken, bool]:
+def _next(pipeline: Pipeline, store: Store, asked: Settings) -> tuple[Taken, bool]:
     """The batch to work on, and whether its plan is new."""
     standing = _standing(pipeline, store)
     if standing.open and standing.plan is not None:
@@ -74,9 +63,7 @@ def _next(pipeline: Pipeline, store: Store, asked: _Asked) -> tuple[Taken, bool]
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=standing.published,
-        scheme=asked.scheme,
-        groups=asked.groups,
-        limit=asked.limit,
+        settings=asked,
     )
     if plan is None:
         return Taken(None, _nothing_to_do(standing.published)), False
@@ -131,7 +118,7 @@ def _results(pipeline: Pipeline, discovered: tuple[Discovered, ...]) -> Mapping[
     return results
 
 
-def _taken_up_again(plan: Plan, standing: Standing, asked: _Asked) -> str:
+def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
     if standing.verdict is not None:
         return f"Batch {plan.batch} is decided but its publication is not finished: it is taken up again"
     sentence = f"Batch {plan.batch} is open: it is taken up again as it was planned"
@@ -139,7 +126,7 @@ def _taken_up_again(plan: Plan, standing: Standing, asked: _Asked) -> str:
     return f"{sentence}; the stored plan counts, not the {' and '.join(differing)} asked for" if differing else sentence
 
 
-def _differing(plan: Plan, asked: _Asked) -> list[str]:
+def _differing(plan: Plan, asked: Settings) -> list[str]:
     """What was asked for and is otherwise in the plan, as far as a plan shows it."""
     tasks = sum(len(stage.tasks) for stage in plan.stages)
     longest = max(

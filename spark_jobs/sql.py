@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 
 from partitioning.errors import Finding, Refused
-from partitioning.pipeline import Pipeline, Step, Write, quote
+from partitioning.graph import Step, Write, quote
+from partitioning.pipeline import Pipeline
 from partitioning.plan import PlannedStream, Stage
 from partitioning.streams import Column, Discovered
 

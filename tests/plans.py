@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
@@ -47,9 +47,7 @@ def plan_of(
         batch=batch,
         parent=parent,
         published=published,
-        scheme=Scheme.parse(scheme) if scheme else None,
-        groups=groups,
-        limit=limit,
+        settings=Settings.parse(scheme=scheme, groups=groups, limit=limit),
     )
     assert plan is not None
     return plan

@@ -18,7 +18,7 @@ from partitioning.placement import placement_hash
 from partitioning.plan import Plan, TaskRef
 from partitioning.planner import plan_batch
 from partitioning.receipt import MASK64, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.store import MemoryStore
 from partitioning.streams import DROP, OWN_TASK, REFUSE, Column, Discovered, DiscoveredPartition, InputFile
 
@@ -76,7 +76,7 @@ def planned(made: Pipeline, records: Log, scheme: str | None = None) -> Plan:
         )
         for stream in made.streams
     ]
-    plan = plan_batch(made, found, {"delays": columns}, scheme=Scheme.parse(scheme) if scheme else None)
+    plan = plan_batch(made, found, {"delays": columns}, settings=Settings.parse(scheme=scheme))
     assert plan is not None
     return plan
 

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from cli.landing import raw
 from partitioning.ledger import Ledger
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from spark_jobs.objects import storage_options
 
@@ -129,7 +130,7 @@ def steps(root, docs):
     from plugins import batch
     from spark_jobs.submission import submit
 
-    ref, _ = batch.plan(pipeline, root, groups=1)
+    ref, _ = batch.plan(pipeline, root, Settings(groups=1))
     for group in batch.group_labels(ref):
         submit(ref.plan_uri, ref.digest, group, "local[1]")
     batch.audit(ref)

@@ -13,7 +13,7 @@ from partitioning.errors import Refused
 from partitioning.ledger import Ledger
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from spark_jobs.planning import disagreements, preview, take_up
 from spark_jobs.publication import abandon, decide, publish
@@ -94,7 +94,7 @@ def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: 
 def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: S3Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store)
-    again = take_up(pipeline(store.root), store, scheme=Scheme.parse("tasks(3)"), groups=4, limit=1)
+    again = take_up(pipeline(store.root), store, Settings.parse(scheme="tasks(3)", groups=4, limit=1))
     assert again.plan == first.plan
     assert again.sentence.endswith("the stored plan counts, not the scheme and groups and limit asked for")
 
@@ -124,7 +124,7 @@ def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: S3Store) ->
 
 def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: S3Store) -> None:
     arrive(store, 0, 100)
-    first = take_up(pipeline(store.root), store, limit=10).plan
+    first = take_up(pipeline(store.root), store, Settings(limit=10)).plan
     assert first is not None
     assert [len(each) for each in first.ranges()] == [10] * 4
     publish(decided(store, first), first)
@@ -135,7 +135,7 @@ def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: S3
 
 def test_scheme_and_groups_are_those_asked_for(store: S3Store) -> None:
     arrive(store, 0, 100)
-    plan = take_up(pipeline(store.root), store, scheme=Scheme.parse("elastic(2)"), groups=3).plan
+    plan = take_up(pipeline(store.root), store, Settings.parse(scheme="elastic(2)", groups=3)).plan
     assert plan is not None
     assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == ("elastic(2)", 8, 3)
 
@@ -192,6 +192,7 @@ PLANNER = """
 import sys
 from partitioning.document import digest
 from partitioning.pipeline import Pipeline
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from spark_jobs.planning import take_up
 
@@ -200,7 +201,7 @@ made = Pipeline("late", source=root)
 made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
 print("ready", flush=True)
 sys.stdin.readline()
-print(digest(take_up(made, S3Store(root), groups=1 + number % 4, limit=1 + number).plan))
+print(digest(take_up(made, S3Store(root), Settings(groups=1 + number % 4, limit=1 + number)).plan))
 """
 
 

@@ -12,7 +12,7 @@ from partitioning.pipeline import Pipeline
 from partitioning.placement import placement_hash
 from partitioning.plan import Plan
 from partitioning.receipt import Receipt
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from spark_jobs.audit import audit
 from spark_jobs.kernel import run_task
@@ -40,7 +40,7 @@ def ran(store: S3Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledg
     for (stream, partition), keys in records.items():
         table = pa.table({"tailnum": pa.array(keys, pa.string()), "seats": pa.array([1] * len(keys), pa.int64())})
         land_file(table, stream, f"{store.root}/topics", partition, 0)
-    plan = take_up(made, store, scheme=Scheme.parse(scheme)).plan
+    plan = take_up(made, store, Settings.parse(scheme=scheme)).plan
     assert plan is not None
     ledger = Ledger(store, plan.pipeline)
     for group in plan.groups:

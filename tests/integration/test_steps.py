@@ -13,6 +13,7 @@ from partitioning.document import digest
 from partitioning.errors import Refused
 from partitioning.pipeline import Pipeline
 from partitioning.receipt import Receipt
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from plugins import batch
 from plugins.batch import BatchRef
@@ -36,7 +37,7 @@ def landed(store: S3Store, *expect: dict[str, object]) -> Pipeline:
 
 
 def planned(store: S3Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
-    ref, _ = batch.plan(pipeline, store.root, groups=groups)
+    ref, _ = batch.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
     return ref
 
@@ -78,7 +79,7 @@ def test_a_plan_taken_up_again_is_the_same_batch(store: S3Store) -> None:
 def test_an_unknown_scheme_is_refused_before_anything_is_looked_at() -> None:
     pipeline = Pipeline("delays", source="s3://nowhere")
     with pytest.raises(Refused, match="unknown scheme 'sideways'"):
-        batch.plan(pipeline, "s3://nowhere", scheme="sideways")
+        batch.plan(pipeline, "s3://nowhere", Settings.parse(scheme="sideways"))
 
 
 def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt(
@@ -156,7 +157,7 @@ def test_a_reference_to_another_plan_is_refused(store: S3Store) -> None:
 
 
 def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(store: S3Store) -> None:
-    ref, _ = batch.plan(landed(store), store.root, groups=1, scheme="tasks(80)")
+    ref, _ = batch.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
     assert ref is not None
     (text,) = batch.group_labels(ref).values()
     assert text.startswith("group 0: flights/0 flights/1 ")

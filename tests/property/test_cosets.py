@@ -30,7 +30,7 @@ def takers(assignment: Assignment, stream: str, count: int, h: int) -> list[int]
         task.task
         for task in assignment.tasks
         if partition in task.reads.get(stream, ())
-        and (stream not in task.filters or h % task.filters[stream].modulus == task.filters[stream].residue)
+        and (stream not in task.filters or h % task.filters[stream].modulus in task.filters[stream].residues)
     ]
 
 

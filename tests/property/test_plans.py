@@ -11,6 +11,7 @@ from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch
 from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from tests.plans import COLUMNS, arrived
 
 NULL_KEYS = st.sampled_from(["refuse", "drop", "own task"])
@@ -60,7 +61,7 @@ def test_whatever_arrives_under_whatever_limits_each_offset_is_read_exactly_once
             batch=batch,
             parent=digest(published) if published else None,
             published=published,
-            limit=limit,
+            settings=Settings(limit=limit),
         )
         if plan is not None:
             for each in plan.ranges():
@@ -81,8 +82,7 @@ def test_a_plan_comes_back_as_it_was_and_groups_each_task_once(
         pipeline_of(len(views), len(clicks), null_keys),
         [arrived("views", views), arrived("clicks", clicks)],
         {"t": COLUMNS},
-        scheme=Scheme("tasks", total) if total else None,
-        groups=groups,
+        settings=Settings(Scheme("tasks", total) if total else None, groups=groups),
     )
     if plan is None:
         assert not any(views + clicks)

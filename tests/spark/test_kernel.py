@@ -23,7 +23,7 @@ from partitioning.placement import OPAQUE, placement_hash
 from partitioning.plan import Plan, TaskRef
 from partitioning.planner import plan_batch
 from partitioning.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, offset_digest
-from partitioning.schemes import Scheme
+from partitioning.settings import Settings
 from partitioning.store import S3Store
 from partitioning.streams import DROP, OWN_TASK, REFUSE, InputFile
 from spark_jobs.feed import Feed
@@ -70,8 +70,7 @@ def _plan(pipeline: Pipeline, scheme: str | None = None, limit: int | None = Non
         found,
         check(pipeline, found),
         published=after,
-        scheme=Scheme.parse(scheme) if scheme else None,
-        limit=limit,
+        settings=Settings.parse(scheme=scheme, limit=limit),
     )
     assert plan is not None
     return decode(Plan, encode(plan), "a plan")

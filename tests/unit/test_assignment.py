@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.assignment import Residue, Task, assign
+from partitioning.assignment import Residues, Task, assign
 from partitioning.cosets import tasks_of
 from partitioning.errors import Refused
 from partitioning.schemes import COGROUP, MAX, Scheme
@@ -71,7 +71,7 @@ def test_cogroup_needs_no_filter() -> None:
 def test_elastic_allows_more_tasks_than_partitions_and_filters_where_it_must() -> None:
     tasks = assign([("IS1", 4), ("IS2", 8)], Scheme.parse("elastic(2)")).tasks
     assert len(tasks) == 8
-    assert tasks[6] == Task(6, {"IS1": (2,), "IS2": (6,)}, {"IS1": Residue(8, 6)})
+    assert tasks[6] == Task(6, {"IS1": (2,), "IS2": (6,)}, {"IS1": Residues(8, (6,))}, owns=(6,))
 
 
 def test_tasks_may_be_fewer_than_the_gcd() -> None:
@@ -83,7 +83,7 @@ def test_tasks_may_be_fewer_than_the_gcd() -> None:
 def test_as_many_tasks_as_the_least_common_multiple_read_one_partition_of_each_stream() -> None:
     tasks = assign([("IS1", 8), ("IS2", 12)], Scheme.parse("tasks(24)")).tasks
     assert all(len(numbers) == 1 for task in tasks for numbers in task.reads.values())
-    assert tasks[17].filters == {"IS1": Residue(24, 17), "IS2": Residue(24, 17)}
+    assert tasks[17].filters == {"IS1": Residues(24, (17,)), "IS2": Residues(24, (17,))}
 
 
 def test_a_partition_is_read_by_the_tasks_that_can_hold_its_keys() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.assignment import Residue, Task
+from partitioning.assignment import Residues, Task
 from partitioning.checking import check
 from partitioning.errors import Refused
 from partitioning.pipeline import Pipeline
@@ -68,7 +68,7 @@ def test_a_filter_that_is_missing_is_found(filtered: Plan) -> None:
 
 
 def test_a_filter_by_another_modulus_is_found(filtered: Plan) -> None:
-    assert "planes-1: its records" in said(with_task(filtered, 9, filters={"planes": Residue(24, 9)}))
+    assert "planes-1: its records" in said(with_task(filtered, 9, filters={"planes": Residues(24, (9,))}))
 
 
 def test_tasks_that_swap_a_stream_are_found_because_keys_do_not_meet(plan: Plan) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.pipeline import Flow, Pipeline, Write
+from partitioning.graph import Write
+from partitioning.pipeline import Flow, Pipeline
 
 
 @pytest.fixture

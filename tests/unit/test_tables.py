@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.pipeline import Write
+from partitioning.graph import Write
 from partitioning.plan import PlannedWrite
 from partitioning.streams import Column
 from spark_jobs.tables import schema

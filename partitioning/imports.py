@@ -1,0 +1,48 @@
+"""Import paths: how plans and settings name a user's own code. Code itself is never stored or loaded from S3."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+from partitioning.errors import Finding, Refused
+
+_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_import_path(text: str) -> bool:
+    """Whether `text` has the form `package.module:name`.
+
+    >>> is_import_path("shop.codecs:country"), is_import_path("murmur2")
+    (True, False)
+    """
+    return _PATH.fullmatch(text) is not None
+
+
+def import_path(named: str | Callable[..., Any], where: str) -> str:
+    """The import path of a module's own function, or the path itself. Raises Refused for anything else.
+
+    >>> import_path(import_path, "here")
+    'partitioning.imports:import_path'
+    """
+    path = named if isinstance(named, str) else f"{named.__module__}:{getattr(named, '__qualname__', '<none>')}"
+    if not is_import_path(path):
+        raise Refused(
+            Finding(
+                f"{path!r} cannot be imported by name", where, "name a function of a module: package.module:function"
+            )
+        )
+    return path
+
+
+def imported(path: str, where: str) -> Any:
+    """What an import path names. Raises Refused if it is not there."""
+    module, _, name = import_path(path, where).partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise Refused(
+            Finding(f"{path!r} cannot be imported: {error}", where, "install its package, or correct the path")
+        ) from error
