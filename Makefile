@@ -4,10 +4,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check format bench airflow requirements clean
+.PHONY: help setup demo serve test check format bench bench-plan airflow requirements clean
 
 help: ## Show these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Set up .venv; the other commands do it themselves
 
@@ -35,6 +35,9 @@ format: $(READY) ## Format the code and repair what can be repaired
 
 bench: $(READY) ## Compare with plain PySpark and with DuckDB alone
 	@$(BIN)/python -m bench
+
+bench-plan: $(READY) ## Plan up to a million stream partitions: time, memory, size of the document
+	@$(BIN)/python -m bench.planning
 
 requirements: $(READY) ## Pin requirements.in anew
 	@$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-emit-find-links \

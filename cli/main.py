@@ -1,4 +1,4 @@
-"""The `coset` command: plan, explain, run, status, assign, report and abandon, without Airflow."""
+"""The `coset` command: plan, explain, diff, schemes, run, status, assign, report and abandon, without Airflow."""
 
 from __future__ import annotations
 
@@ -27,12 +27,23 @@ Named = Annotated[
 StoreRoot = Annotated[
     str | None, typer.Option("--store", envvar="COSET_STORE", help="Where plans and tables lie: s3://bucket/prefix.")
 ]
-SchemeText = Annotated[
-    str | None, typer.Option("--scheme", help="max, cogroup, elastic(F) or tasks(L); for a new plan only.")
+SchemeTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheme",
+        metavar="[STAGE=]SCHEME",
+        help="max, cogroup, elastic(F) or tasks(L), for all stages or, repeated, for one each; for a new plan only.",
+    ),
 ]
-Groups = Annotated[int, typer.Option("--groups", help="How many task groups, that is Spark jobs; for a new plan only.")]
+Groups = Annotated[
+    int | None, typer.Option("--groups", help="How many task groups, that is Spark jobs (2); for a new plan only.")
+]
 Limit = Annotated[
     int | None, typer.Option("--limit", help="At most so many records of each stream partition; for a new plan only.")
+]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings; options go over it."),
 ]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
@@ -43,15 +54,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def plan(
     pipeline: Named,
     store: StoreRoot = None,
-    scheme: SchemeText = None,
-    groups: Groups = 2,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
     limit: Limit = None,
+    settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
     from cli import plans
 
-    plans.make(pipeline, _root(store), _settings(scheme, groups, limit), as_json=as_json)
+    plans.make(pipeline, _root(store), _settings(scheme, groups, limit, settings), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -59,27 +71,63 @@ def explain(
     pipeline: Named,
     store: StoreRoot = None,
     batch: BatchNumber = None,
-    scheme: SchemeText = None,
-    groups: Groups = 2,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
     limit: Limit = None,
+    settings: SettingsFile = None,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG.")] = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a plan: of --batch, of the open batch, or what the next plan would be. Stores nothing."""
     from cli import plans
 
+    if mermaid and as_json:
+        raise Refused(Finding("a plan is shown as JSON or as Mermaid", "--json, --mermaid", "choose one of them"))
+    form = plans.Form(as_json, mermaid, svg)
     if batch is None:
-        plans.explain_next(pipeline, _root(store), _settings(scheme, groups, limit), as_json=as_json)
+        plans.explain_next(pipeline, _root(store), _settings(scheme, groups, limit, settings), form)
     else:
-        plans.explain_batch(pipeline, _root(store), batch, as_json=as_json)
+        plans.explain_batch(pipeline, _root(store), batch, form)
+
+
+@app.command(cls=Command)
+def diff(
+    plans: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[PIPELINE] OLD NEW",
+            help="Two batches of a pipeline, NEW or `next` for what would be planned now; or two plans by file or URI.",
+        ),
+    ],
+    store: StoreRoot = None,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
+    limit: Limit = None,
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two plans: what changed, which keys change hands, and whether results stay the same. Stores nothing."""
+    from cli import diff
+
+    match plans:
+        case [pipeline, old, new]:
+            asked = _settings(scheme, groups, limit, settings)
+            diff.compare_batches(pipeline, old, new, _root(store), asked, as_json=as_json)
+        case [old, new]:
+            diff.compare_files(old, new, as_json=as_json)
+        case _:
+            raise diff.misused(plans)
 
 
 @app.command(cls=Command)
 def run(
     pipeline: Named,
     store: StoreRoot = None,
-    scheme: SchemeText = None,
-    groups: Groups = 2,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
     limit: Limit = None,
+    settings: SettingsFile = None,
     master: Annotated[
         str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master to submit to.")
     ] = "local[*]",
@@ -90,7 +138,7 @@ def run(
     """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
     from cli import batches
 
-    way = batches.Way(_settings(scheme, groups, limit), master, docs)
+    way = batches.Way(_settings(scheme, groups, limit, settings), master, docs)
     batches.run(pipeline, _root(store), way, until_done=until_done, as_json=as_json)
 
 
@@ -118,6 +166,33 @@ def assign(
     if warning:
         console(stderr=True).print(warning, markup=False)
     whatif.show_assignment(assignment, streams, as_json=as_json)
+
+
+@app.command(cls=Command)
+def schemes(
+    pipeline: Named,
+    store: StoreRoot = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare; may be given more than once."),
+    ] = None,
+    target_bytes: Annotated[
+        int, typer.Option("--target-bytes", help="The work that a task should have, in bytes read.")
+    ] = 128_000_000,
+    target_seconds: Annotated[
+        float | None, typer.Option("--target-seconds", help="The same in seconds, once a batch has shown its pace.")
+    ] = None,
+    min_tasks: Annotated[int, typer.Option("--min-tasks", help="The fewest tasks to propose for a stage.")] = 1,
+    max_tasks: Annotated[int, typer.Option("--max-tasks", help="The most tasks to propose for a stage.")] = 1000,
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare schemes on the real sizes, propose one, and name hot keys. Stores nothing."""
+    from cli import sizes
+    from partitioning.sizing import Targets
+
+    targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
+    sizes.schemes(pipeline, _root(store), _settings(None, None, None, settings), given or [], targets, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -178,8 +253,12 @@ def _root(store: str | None) -> str:
     return store
 
 
-def _settings(scheme: str | None, groups: int, limit: int | None) -> Settings:
-    return Settings.parse(scheme=scheme, groups=groups, limit=limit)
+def _settings(scheme: list[str] | None, groups: int | None, limit: int | None, file: Path | None) -> Settings:
+    try:
+        base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(Finding(f"the settings cannot be read: {error}", str(file), "name a TOML file")) from error
+    return Settings.parse(scheme=scheme, groups=groups, limit=limit, base=base)
 
 
 def main() -> None:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from dataclasses import dataclass
+from pathlib import Path
 
 from cli import pipelines
 from cli.output import show, show_json, show_table
-from partitioning.document import digest, encode
+from partitioning.document import digest, plain
+from partitioning.drawing import drawing
 from partitioning.errors import Finding, Refused
 from partitioning.explain import explain
 from partitioning.ledger import Ledger
+from partitioning.mermaid import mermaid
+from partitioning.picture import svg
 from partitioning.plan import Plan
 from partitioning.settings import Settings
 from partitioning.store import S3Store
 from plugins import batch
 from spark_jobs.planning import preview
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a plan is shown: as tables, as JSON or as a Mermaid flowchart, and drawn to the file `svg` as well."""
+
+    as_json: bool = False
+    mermaid: bool = False
+    svg: Path | None = None
 
 
 def make(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
@@ -26,26 +39,26 @@ def make(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
         _show_none(sentence, as_json=as_json)
         return
     ledger, plan = ref.load()
-    _show(ledger, plan, sentence, stored=True, as_json=as_json)
+    _show(ledger, plan, sentence, Form(as_json), stored=True)
 
 
-def explain_next(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
+def explain_next(named: str, root: str, settings: Settings, form: Form) -> None:
     """Show the open batch's plan, or what the next plan would be."""
     pipeline, store = pipelines.load(named), S3Store(root)
     taken = preview(pipeline, store, settings)
     if taken.plan is None:
-        _show_none(taken.sentence, as_json=as_json)
+        _show_none(taken.sentence, as_json=form.as_json)
         return
     ledger = Ledger(store, pipeline.name)
     stored = ledger.plan(taken.plan.batch) is not None
     sentence = taken.sentence if stored else taken.sentence.replace("is planned", "would be planned")
-    _show(ledger, taken.plan, sentence, stored=stored, as_json=as_json)
+    _show(ledger, taken.plan, sentence, form, stored=stored)
 
 
-def explain_batch(named: str, root: str, number: int, *, as_json: bool) -> None:
+def explain_batch(named: str, root: str, number: int, form: Form) -> None:
     """Show the stored plan of a batch. Raises Refused if there is none."""
     ledger = Ledger(S3Store(root), pipelines.load(named).name)
-    _show(ledger, stored_plan(ledger, number), "", stored=True, as_json=as_json)
+    _show(ledger, stored_plan(ledger, number), "", form, stored=True)
 
 
 def stored_plan(ledger: Ledger, number: int) -> Plan:
@@ -68,18 +81,33 @@ def show_plan(plan: Plan, before: Plan | None) -> None:
         show_table(section.title, section.columns, section.rows, section.notes)
 
 
-def _show(ledger: Ledger, plan: Plan, sentence: str, *, stored: bool, as_json: bool) -> None:
+def _show(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool) -> None:
+    if form.svg:
+        _draw(plan, form.svg)
+    if form.mermaid:
+        show(mermaid(drawing(plan)).rstrip("\n"))
+        return
     before = ledger.plan(plan.batch - 1) if plan.batch else None
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
-    if as_json:
+    if form.as_json:
         sections = [dataclasses.asdict(section) for section in explain(plan, before)]
-        document = json.loads(encode(plan))
-        show_json({"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": document, "sections": sections})
+        show_json({"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": plain(plan), "sections": sections})
         return
     if sentence:
         show(f"{sentence}.", "")
     show_plan(plan, before)
+    if form.svg:
+        show(f"Drawn as {form.svg}")
     show(f"Stored as {uri}" if uri else "Nothing is stored: `coset plan` stores the plan, `coset run` also runs it")
+
+
+def _draw(plan: Plan, file: Path) -> None:
+    try:
+        file.write_text(svg(drawing(plan)), encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            Finding(f"the picture cannot be written: {error}", str(file), "name a file in a folder that is there")
+        ) from error
 
 
 def _show_none(sentence: str, *, as_json: bool) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partitioning.plan import Plan, TaskRef
+from partitioning.graph import Step
+from partitioning.plan import RESULT, STATE, Exchange, Input, Plan, Stage
+from partitioning.sections import runs
 from partitioning.streams import Column
 
 _ABSENT = ""
@@ -23,14 +25,14 @@ class Change:
 
 
 def changes(before: Plan, now: Plan) -> tuple[Change, ...]:
-    """All differences between two plans that are not offsets, sizes or files."""
+    """All differences between two plans that are not offsets, sizes or files, nor the tasks themselves."""
     return (
         *_of_named("stream", _streams(before), _streams(now)),
+        *_of_named("exchange", _exchanges(before), _exchanges(now)),
         *_of_named("stage", _stages(before), _stages(now)),
         *_of_named("step", _steps(before), _steps(now)),
         *_of_named("table", _tables(before), _tables(now)),
         *_between("", _whole(before), _whole(now)),
-        *_moved(_groups(before), _groups(now)),
     )
 
 
@@ -56,15 +58,57 @@ def _streams(plan: Plan) -> dict[str, dict[str, str]]:
     return {each.name: _fields(each.declared) | _columns(each.columns) for each in plan.streams}
 
 
-def _stages(plan: Plan) -> dict[str, dict[str, str]]:
+def _exchanges(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.name: _exchange(each) for each in plan.exchanges}
+
+
+def _exchange(exchange: Exchange) -> dict[str, str]:
     return {
-        each.name: {"scheme": each.scheme, "cosets": str(each.cosets), "tasks": str(len(each.tasks))}
-        for each in plan.stages
+        "moves": exchange.source + _only(exchange.only),
+        "to": str(exchange.placement),
+        "written by": exchange.stage,
+        "wanted by": ", ".join(exchange.wanted_by),
+        "unifiers": ", ".join(map(str, exchange.unifiers)),
     }
 
 
+def _stages(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.name: _stage(each) for each in plan.stages}
+
+
+def _stage(stage: Stage) -> dict[str, str]:
+    return {
+        "scheme": stage.scheme,
+        "cosets": str(stage.cosets),
+        "tasks": str(len(stage.tasks)),
+        "partitioner": stage.partitioner or _ABSENT,
+        "wave": str(stage.wave),
+    } | {f"reads {each.name}": _input(each) for each in stage.inputs}
+
+
+def _input(read: Input) -> str:
+    placed = f" {read.placement}" if read.kind in {RESULT, STATE} else ""
+    return f"{read.kind}{placed}{_only(read.only)}"
+
+
+def _only(partitions: tuple[int, ...] | None) -> str:
+    return _ABSENT if partitions is None else f", partitions {', '.join(runs(partitions))} only"
+
+
 def _steps(plan: Plan) -> dict[str, dict[str, str]]:
-    return {step.name: {"SQL": step.sql} for stage in plan.stages for step in stage.steps}
+    return {step.name: _step(step) for stage in plan.stages for step in stage.steps}
+
+
+def _step(step: Step) -> dict[str, str]:
+    return {
+        "SQL": step.sql,
+        "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
+        "partitions": _text(step.partitions),
+        "placement": step.placement,
+        "fan in": _text(step.fan_in),
+        "function": _text(step.function),
+        "keeps state": _text(step.state),
+    } | _columns(step.columns)
 
 
 def _tables(plan: Plan) -> dict[str, dict[str, str]]:
@@ -72,17 +116,12 @@ def _tables(plan: Plan) -> dict[str, dict[str, str]]:
 
 
 def _whole(plan: Plan) -> dict[str, str]:
-    return {"task groups": str(len(plan.groups)), "planner": plan.planner}
-
-
-def _groups(plan: Plan) -> dict[TaskRef, int]:
-    return {task: group.group for group in plan.groups for task in group.tasks}
-
-
-def _moved(before: Mapping[TaskRef, int], now: Mapping[TaskRef, int]) -> Iterator[Change]:
-    for task, group in now.items():
-        if before.get(task, group) != group:
-            yield Change(f"task {task}", f"group {before[task]}", f"group {group}")
+    return {
+        "pipeline": plan.pipeline,
+        "task groups": str(len(plan.groups)),
+        "grouper": plan.grouper,
+        "planner": plan.planner,
+    }
 
 
 def _fields(declared: Any) -> dict[str, str]:
@@ -97,4 +136,6 @@ def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None:
+        return _ABSENT
     return ", ".join(value) if isinstance(value, tuple) else str(value)

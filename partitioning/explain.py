@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from partitioning.assignment import Assignment, Task
-from partitioning.changes import changes
+from partitioning.diff import diff, diff_sections, moves_section
 from partitioning.document import digest
-from partitioning.plan import Plan, PlannedStream, Stage, TaskGroup, TaskRef
-
-MOST_ROWS = 20
-MOST_RANGES = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A titled table. Each row has a cell for each column; `notes` are sentences to show above it."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
+from partitioning.plan import STATE, STREAM, Exchange, Input, Plan, PlannedStream, Stage, TaskGroup, TaskRef
+from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
+from partitioning.sections import markdown as markdown
+from partitioning.settings import BALANCED_STICKY
 
 
 def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
-    """The plan for people: streams, the tasks of each stage, task groups, result tables, changes.
+    """The plan for people: streams, exchanges, the tasks of each stage, task groups, result tables, changes.
 
     `previous` is the plan to compare with. Long lists are cut and say how much they leave out.
     """
-    groups = {task: group.group for group in plan.groups for task in group.tasks}
+    groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
     return (
-        _streams(plan),
-        *(_stage(plan, stage, groups) for stage in plan.stages),
-        _groups(plan),
+        _streams(plan, records),
+        *_exchanges(plan),
+        *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
+        *_more_stages(plan),
+        _groups(plan, records),
         _results(plan),
-        _changes(plan, previous),
+        *_changes(plan, previous),
     )
-
-
-def markdown(sections: Iterable[Section]) -> str:
-    """The sections as Markdown, aligned so that logs can be read as they are.
-
-    >>> print(markdown([Section("Groups", ("group", "tasks"), (("0", "views/0-3"),), ("One group.",))]), end="")
-    ### Groups
-    <BLANKLINE>
-    One group.
-    <BLANKLINE>
-    | group | tasks     |
-    | ----- | --------- |
-    | 0     | views/0-3 |
-    """
-    return "\n".join("\n\n".join(_blocks(section)) + "\n" for section in sections)
 
 
 def assignment_document(assignment: Assignment) -> dict[str, Any]:
@@ -79,13 +55,13 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def _streams(plan: Plan) -> Section:
+def _streams(plan: Plan, records: int) -> Section:
     columns = ("stream", "key", "placement", "partitions", "records", "bytes", "records without a key")
     notes = (
-        f"Batch {plan.batch} of {plan.pipeline}: {_many(plan.records, 'record')} to read.",
+        f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
     )
-    return Section("Streams", columns, tuple(_stream(stream) for stream in plan.streams), notes)
+    return section("Streams", columns, [_stream(stream) for stream in plan.streams], notes)
 
 
 def _stream(stream: PlannedStream) -> tuple[str, ...]:
@@ -97,57 +73,145 @@ def _stream(stream: PlannedStream) -> tuple[str, ...]:
         declared.placement,
         str(declared.partitions),
         f"{records:,}",
-        _size(sum(each.bytes for each in stream.partitions)),
+        size(sum(each.bytes for each in stream.partitions)),
         declared.null_keys,
     )
 
 
-def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
-    columns = ("task", "group", *stage.streams, "records", "filter")
-    rows = [_task(plan, stage, task, groups) for task in stage.tasks[:MOST_ROWS]]
-    more = len(stage.tasks) - MOST_ROWS
-    if more > 0:
-        rows.append((f"… and {more} more", *[""] * (len(columns) - 1)))
-    notes = (
-        f"Scheme {stage.scheme}: {_many(stage.cosets, 'task')}. {stage.why}.",
-        "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + ".",
+def _exchanges(plan: Plan) -> Iterator[Section]:
+    if plan.exchanges:
+        columns = (
+            "exchange",
+            "moves",
+            "written by",
+            "to",
+            "wanted by",
+            "records moved",
+            "records spared",
+            "unifiers",
+            "why",
+        )
+        rows = [_exchange(each) for each in plan.exchanges]
+        known = any(each.moves is not None for each in plan.exchanges)
+        notes = ["Records are counted as in the last batch."] if known else []
+        yield section("Exchanges", columns, rows, notes, optional=("unifiers",))
+
+
+def _exchange(exchange: Exchange) -> tuple[str, ...]:
+    return (
+        exchange.name,
+        exchange.source + _only(exchange.only),
+        exchange.stage,
+        str(exchange.placement),
+        ", ".join(exchange.wanted_by),
+        _known(exchange.moves),
+        _known(exchange.spares),
+        f"{exchange.combine}: {' → '.join(map(str, exchange.unifiers))}" if exchange.unifiers else "",
+        exchange.why,
     )
-    return Section(f"Stage {stage.name}", columns, tuple(rows), notes)
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _only(partitions: tuple[int, ...] | None) -> str:
+    return "" if partitions is None else f" (partitions {cut(runs(partitions))} only)"
+
+
+def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
+    columns = ("task", "group", "owns", *(each.name for each in stage.inputs), "records", "filter", "left until batch")
+    optional = ["owns", "left until batch", *([] if stage.streams else ["records"])]
+    rows = [_task(plan, stage, task, groups) for task in stage.tasks[:MOST_ROWS]]
+    notes = _stage_notes(plan, stage)
+    return section(f"Stage {stage.name}", columns, rows, notes, optional=optional, count=len(stage.tasks))
+
+
+def _stage_notes(plan: Plan, stage: Stage) -> Iterator[str]:
+    dealt = f", dealt to {many(len(stage.tasks), 'task')} by {stage.partitioner}" if stage.partitioner else ""
+    yield f"Scheme {stage.scheme}: {many(stage.cosets, 'coset' if dealt else 'task')}{dealt}. {stage.why}."
+    yield "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + "."
+    yield from (note for each in stage.inputs if (note := _input(plan, each)))
+    if stage.wave:
+        yield f"Wave {stage.wave}: it starts when wave {stage.wave - 1} has ended."
+
+
+def _input(plan: Plan, read: Input) -> str:
+    """Where the records lie that a stage reads, if that is not as their stream declares it."""
+    if read.kind == STREAM:
+        usual = read.only is None and read.placement.partitions == plan.stream(read.name).declared.partitions
+        return "" if usual else f"{read.name}{_only(read.only)} is read as placed by {read.placement}."
+    if read.kind == STATE:
+        return f"{read.name}: what {read.step} left in batch {read.batch}, placed by {read.placement}."
+    return f"{read.name}: records of {read.step}, placed by {read.placement}."
 
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
-    ranges = [[plan.stream(name).range(number) for number in task.reads.get(name, ())] for name in stage.streams]
+    ranges = {name: [plan.stream(name).range(number) for number in task.reads.get(name, ())] for name in stage.streams}
     return (
         str(task.task),
         str(groups[TaskRef(stage.name, task.task)]),
-        *(_cut([f"{each.partition.partition}@[{each.start},{each.end})" for each in some]) for some in ranges),
-        f"{sum(len(each) for some in ranges for each in some):,}",
-        "records without a key only" if task.null_keys else _filters(task, stage.streams),
+        cut(runs(task.owns)) if stage.partitioner else "",
+        *(
+            cut([f"{one.partition.partition}@[{one.start},{one.end})" for one in ranges[each.name]])
+            if each.kind == STREAM
+            else cut(runs(task.reads.get(each.name, ())))
+            for each in stage.inputs
+        ),
+        f"{sum(len(each) for some in ranges.values() for each in some):,}" if stage.streams else "",
+        "records without a key only" if task.null_keys else _filters(stage, task),
+        _left_until(plan, stage, task),
     )
 
 
-def _filters(task: Task, streams: tuple[str, ...]) -> str:
-    filtered = [(name, task.filters[name]) for name in streams if name in task.filters]
-    return ", ".join(f"{name}: {each}" for name, each in filtered)
+def _filters(stage: Stage, task: Task) -> str:
+    filtered = [(each.name, task.filters[each.name]) for each in stage.inputs if each.name in task.filters]
+    return ", ".join(f"{name}: {kept}" for name, kept in filtered)
 
 
-def _groups(plan: Plan) -> Section:
-    rows = tuple((str(group.group), _tasks(group), _size(group.bytes), f"{group.records:,}") for group in plan.groups)
+def _left_until(plan: Plan, stage: Stage, task: Task) -> str:
+    """The batch until which a partitioner leaves the task as it is, if that is to come."""
+    until = stage.cooling[task.task] if task.task < len(stage.cooling) else 0
+    return str(until) if until > plan.batch else ""
+
+
+def _more_stages(plan: Plan) -> Iterator[Section]:
+    if (more := len(plan.stages) - MOST_ROWS) > 0:
+        tasks = sum(len(stage.tasks) for stage in plan.stages[MOST_ROWS:])
+        yield Section(f"… and {many(more, 'more stage')}", (), (), (f"They have {many(tasks, 'task')}.",))
+
+
+def _groups(plan: Plan, records: int) -> Section:
+    columns = ("group", "tasks", "bytes", "records", "wave", "location")
+    waves = any(group.wave for group in plan.groups)
+    rows = [
+        (
+            str(group.group),
+            _tasks(group),
+            size(group.bytes),
+            f"{group.records:,}",
+            str(group.wave) if waves else "",
+            group.location or "",
+        )
+        for group in plan.groups
+    ]
     notes = []
-    if sum(group.records for group in plan.groups) > plan.records:
+    if plan.grouper != BALANCED_STICKY:
+        notes.append(f"Tasks are dealt to groups by {plan.grouper}.")
+    if sum(group.records for group in plan.groups) > records:
         notes.append("Stream partitions that several tasks read are counted for each.")
-    return Section("Task groups", ("group", "tasks", "bytes", "records"), rows, tuple(notes))
+    return section("Task groups", columns, rows, notes, optional=("wave", "location"))
 
 
 def _tasks(group: TaskGroup) -> str:
     numbers: dict[str, list[int]] = {}
     for task in group.tasks:
         numbers.setdefault(task.stage, []).append(task.task)
-    return ", ".join(f"{stage}/{_cut(list(_runs(some)))}" for stage, some in numbers.items())
+    return cut([f"{stage}/{cut(runs(some))}" for stage, some in numbers.items()])
 
 
 def _results(plan: Plan) -> Section:
-    rows = tuple(
+    rows = [
         (
             write.declared.table,
             write.declared.step,
@@ -156,58 +220,13 @@ def _results(plan: Plan) -> Section:
             str(len(write.declared.expectations)),
         )
         for write in plan.writes()
-    )
-    return Section("Result tables", ("table", "step", "columns", "lineage", "expectations"), rows, ())
+    ]
+    return section("Result tables", ("table", "step", "columns", "lineage", "expectations"), rows)
 
 
-def _changes(plan: Plan, previous: Plan | None) -> Section:
-    columns = ("what", "before", "now")
-    if previous is None:
-        return Section("Changes", columns, (), ("There is no earlier plan to compare with.",))
-    found = changes(previous, plan)
-    rows = tuple((each.what, each.before, each.now) for each in found[:MOST_ROWS])
-    if len(found) > MOST_ROWS:
-        rows += ((f"… and {len(found) - MOST_ROWS} more", "", ""),)
-    notes = (f"Compared with batch {previous.batch}.",) if rows else ("Nothing changed but the offsets.",)
-    return Section("Changes", columns, rows, notes)
-
-
-def _runs(numbers: Sequence[int]) -> Iterator[str]:
-    """Ascending numbers with neighbours drawn together: 0-3, 7."""
-    start = 0
-    for position, number in enumerate(numbers):
-        if position + 1 == len(numbers) or numbers[position + 1] != number + 1:
-            yield f"{numbers[start]}-{number}" if number > numbers[start] else str(number)
-            start = position + 1
-
-
-def _cut(words: Sequence[str]) -> str:
-    more = [f"… and {len(words) - MOST_RANGES} more"] if len(words) > MOST_RANGES else []
-    return ", ".join([*words[:MOST_RANGES], *more])
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _size(count: int) -> str:
-    """Bytes for people, in powers of 1000."""
-    size, units = float(count), ["B", "kB", "MB", "GB", "TB", "PB"]
-    while size >= 999.95 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
-
-
-def _blocks(section: Section) -> Iterator[str]:
-    yield f"### {section.title}"
-    yield from section.notes
-    if section.rows:
-        lines = [[_cell(cell) for cell in line] for line in (section.columns, *section.rows)]
-        widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
-        lines.insert(1, ["-" * width for width in widths])
-        padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-        yield "\n".join("| " + " | ".join(line) + " |" for line in padded)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _changes(plan: Plan, previous: Plan | None) -> Iterator[Section]:
+    if previous is not None:
+        yield from diff_sections(diff(previous, plan))
+        return
+    yield from moves_section(plan.moves)
+    yield Section("Changes", ("what", "before", "now"), (), ("There is no earlier plan to compare with.",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from partitioning.placement import MURMUR2
@@ -71,3 +71,12 @@ class Graph:
 def quote(name: str) -> str:
     """A name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def union(names: Iterable[str]) -> str:
+    """The SELECT of a merge of these streams or steps: columns are matched by name.
+
+    >>> print(union(["a", "b"]))
+    SELECT * FROM "a" UNION ALL BY NAME SELECT * FROM "b"
+    """
+    return " UNION ALL BY NAME ".join(f"SELECT * FROM {quote(name)}" for name in names)

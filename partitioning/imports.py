@@ -22,13 +22,15 @@ def is_import_path(text: str) -> bool:
 
 
 def import_path(named: str | Callable[..., Any], where: str) -> str:
-    """The import path of a module's own function, or the path itself. Raises Refused for anything else.
+    """The import path of a module's own function, or the path itself.
 
     >>> import_path(import_path, "here")
     'partitioning.imports:import_path'
+
+    Raises Refused for what only the running program knows: lambdas, functions in functions, its main module's.
     """
     path = named if isinstance(named, str) else f"{named.__module__}:{getattr(named, '__qualname__', '<none>')}"
-    if not is_import_path(path):
+    if not is_import_path(path) or path.startswith("__main__:"):
         raise Refused(
             Finding(
                 f"{path!r} cannot be imported by name", where, "name a function of a module: package.module:function"
@@ -38,11 +40,15 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
 
 
 def imported(path: str, where: str) -> Any:
-    """What an import path names. Raises Refused if it is not there."""
+    """What an import path names. Raises Refused if it is not there, or if its module fails."""
     module, _, name = import_path(path, where).partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise Refused(
-            Finding(f"{path!r} cannot be imported: {error}", where, "install its package, or correct the path")
+            Finding(
+                f"{path!r} cannot be imported: {error}",
+                where,
+                "put it into a module that is installed, or correct the path",
+            )
         ) from error

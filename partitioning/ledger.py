@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
-from partitioning.document import Document, decode, digest, encode
+from partitioning.document import Document, decode, digest, encode, pack, unpack
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.offsets import check_name
 from partitioning.plan import Plan
@@ -41,12 +41,12 @@ class Standing:
 
 
 def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
-    """A plan by its URI, `<store root>/<pipeline>/plans/<N>.json`, and the ledger it lies in.
+    """A plan by its URI, `<store root>/<pipeline>/plans/<N>.json.gz`, and the ledger it lies in.
 
     Raises Refused if it is not there, or if its digest is not the `expected` one.
     """
     root, *key = uri.rsplit("/", 3)
-    match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json", "/".join(key))
+    match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json\.gz", "/".join(key))
     if match is None:
         raise Refused(Finding(f"{uri!r} is no plan's URI", "plan", "use the one that planning gave"))
     ledger = Ledger(S3Store(root), match[1])
@@ -66,8 +66,9 @@ class Ledger:
         self.pipeline = check_name(pipeline, "pipeline")
 
     def key(self, noun: str, batch: int, *more: str) -> str:
-        """Where a document lies, below the store's root."""
-        return "/".join((self.pipeline, noun, *(str(part) for part in (batch, *more)))) + ".json"
+        """Where a document lies, below the store's root; plans, which may be large, are compressed."""
+        ending = ".json.gz" if noun == "plans" else ".json"
+        return "/".join((self.pipeline, noun, *(str(part) for part in (batch, *more)))) + ending
 
     def uri(self, key: str) -> str:
         """A document's full address."""
@@ -148,7 +149,7 @@ class Ledger:
         return self.key("receipts", batch, f"attempt-{attempt}", "failed")
 
     def _newest(self) -> int | None:
-        pattern = re.compile(re.escape(f"{self.pipeline}/plans/") + r"([0-9]+)\.json")
+        pattern = re.compile(re.escape(f"{self.pipeline}/plans/") + r"([0-9]+)\.json\.gz")
         matches = (pattern.fullmatch(entry.key) for entry in self.store.list(f"{self.pipeline}/plans/"))
         newest = max((int(match[1]) for match in matches if match), default=-1)
         while self.store.head(self.key("plans", newest + 1)) is not None:
@@ -200,8 +201,13 @@ class Ledger:
 
     def _get(self, kind: type[D], key: str) -> D | None:
         data = self.store.get(key)
-        return None if data is None else decode(kind, data, self.uri(key))
+        return None if data is None else self._read(kind, data, key)
 
     def _put(self, document: D, key: str) -> D:
-        stored = self.store.put_new(key, encode(document))
-        return decode(type(document), stored, self.uri(key))
+        data = encode(document)
+        stored = self.store.put_new(key, pack(data) if key.endswith(".gz") else data)
+        return self._read(type(document), stored, key)
+
+    def _read(self, kind: type[D], data: bytes, key: str) -> D:
+        where = self.uri(key)
+        return decode(kind, unpack(data, where) if key.endswith(".gz") else data, where)

@@ -1,7 +1,9 @@
-"""Placement: where a producer puts a key. Kafka's murmur2 on the serialised key, made positive, mod count.
+"""Placement: where a producer puts a key, `h(key) mod count`, h being one of three hashes.
 
-Source: `Utils.murmur2` and `BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1. The vectorised
-twin in `spark_jobs/hashing.py` is held against this one in tests.
+`murmur2` of the serialised key, made positive, is Kafka's (`Utils.murmur2` and
+`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `java`, the key's hashCode without its sign, is
+Samza's (`KafkaUtil.getIntegerPartitionKey`). An import path names a function of the user's own (Apex: stream
+codec). The vectorised twin in `spark_jobs/hashing.py` is held against these in tests.
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import math
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
+from partitioning.imports import imported, is_import_path
 
 MURMUR2 = "murmur2"
+JAVA = "java"
 OPAQUE = "opaque"
-PLACEMENTS = (MURMUR2, OPAQUE)
+PLACEMENTS = (MURMUR2, JAVA, OPAQUE)
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -114,13 +118,118 @@ def key_bytes(key: object, key_format: str) -> bytes:
 
 
 def placement_hash(key: object, key_format: str = "string") -> int:
-    """h(k): what a producer takes `mod partitions` of.
+    """h(k) of the placement `murmur2`: what Kafka's producer takes `mod partitions` of.
 
     >>> placement_hash("N14228") % 12
     8
     """
     return murmur2(key_bytes(key, key_format))
 
+
+def java_hash(key: object, key_format: str = "string") -> int:
+    """Java's hashCode of the key object: a signed 32-bit number. A uuid is a java.util.UUID, not its text.
+
+    >>> java_hash("polygenelubricants"), java_hash(2**32, "long"), java_hash(-1, "int")
+    (-2147483648, 1, -1)
+
+    Raises Refused for bytes, which Java hashes by identity, and for a key that its format cannot hold.
+    """
+    data = key_bytes(key, key_format)
+    if key_format == "bytes":
+        raise Refused(_no_java_hash("key"))
+    if key_format == "string":
+        h = 0
+        for unit in _utf16(key):
+            h = (31 * h + unit) & _MASK
+        return h - 2**32 if h >= 2**31 else h
+    # Java folds what is wider than an int by exclusive or of its 32-bit words.
+    words = uuid.UUID(data.decode()).bytes if key_format == "uuid" else data
+    h = 0
+    for (word,) in struct.iter_unpack(">i", words):
+        h ^= word
+    return h
+
+
+def _utf16(text: object) -> tuple[int, ...]:
+    data = str(text).encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(data) // 2}H", data)
+
+
+def java_placement(key: object, key_format: str = "string") -> int:
+    """h(k) of the placement `java`: the absolute hashCode, and 0 for -2^31, which Java has no absolute of.
+
+    >>> java_placement("polygenelubricants"), java_placement("user-1"), java_placement(-10, "int")
+    (0, 836031825, 10)
+    """
+    h = java_hash(key, key_format)
+    return 0 if h == -(2**31) else abs(h)
+
+
+def hash_of(name: str, where: str) -> Callable[[object, str], int]:
+    """h by the name of a placement: a function of a key and its format.
+
+    A user's own function, named by its import path, is given the key as text, int, float or bytes (a uuid as
+    text) and must give an int from 0 to 2^63 - 1, always the same for equal keys.
+
+    >>> hash_of("murmur2", "stream 'flights'")("N14228", "string") % 12
+    8
+
+    Raises Refused for `opaque` and unknown placements, and if the function cannot be imported. What it gives
+    back raises Refused for a key that its format cannot hold and for a wrong answer of the user's function.
+    """
+    if name == MURMUR2:
+        return placement_hash
+    if name == JAVA:
+        return java_placement
+    if name == OPAQUE:
+        raise Refused(Finding(f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"))
+    if not is_import_path(name):
+        raise Refused(*placement_findings(name, "string", where))
+    function = imported(name, where)
+    return lambda key, key_format: custom_hash(function, key_bytes(key, key_format), key_format, where)
+
+
+def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:
+    """What a user's own placement function gives for the key that was serialised as `data`.
+
+    Raises Refused unless it is an int from 0 to 2^63 - 1.
+    """
+    key = _PLAIN[key_format](data)
+    h = function(key)
+    if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
+        raise Refused(
+            Finding(
+                f"the placement function gives {h!r} for the key {key!r}",
+                where,
+                "let it give an int from 0 to 2^63 - 1 for every key",
+            )
+        )
+    return h
+
+
+def placement_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
+    """What is wrong with a declared placement. Nothing is imported: that a function exists is seen when it is used."""
+    if name not in PLACEMENTS and not is_import_path(name):
+        known = ", ".join(PLACEMENTS)
+        yield Finding(f"unknown placement {name!r}", where, f"use one of {known}, or package.module:function")
+    if name == JAVA and key_format == "bytes":
+        yield _no_java_hash(where)
+
+
+def _no_java_hash(where: str) -> Finding:
+    what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"
+    return Finding(what, where, f"declare how its producers place keys: {MURMUR2}, {OPAQUE} or package.module:function")
+
+
+# From Kafka's serialised keys back to plain values, by key format.
+_PLAIN: Mapping[str, Callable[[bytes], object]] = {
+    "string": bytes.decode,
+    "long": lambda data: int.from_bytes(data, signed=True),
+    "int": lambda data: int.from_bytes(data, signed=True),
+    "double": lambda data: struct.unpack(">d", data)[0],
+    "uuid": bytes.decode,
+    "bytes": bytes,
+}
 
 # How receipts and audit tables write keys as text, by key format.
 _READERS: Mapping[str, Callable[[str], object]] = {

@@ -5,14 +5,17 @@ Everything that shows a plan and everything that runs it reads this one document
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from partitioning.assignment import Task
+from partitioning.assignment import Task, assign
+from partitioning.document import COLUMNS, RULE
 from partitioning.graph import Step, Write
 from partitioning.offsets import OffsetRange, StreamPartition
 from partitioning.placement import Placement
+from partitioning.schemes import MAX, Scheme
 from partitioning.streams import Column, InputFile, Stream
 
 VERSION = "0.1.0"
@@ -40,7 +43,7 @@ class PlannedStream:
 
     declared: Stream
     columns: tuple[Column, ...]
-    partitions: tuple[PlannedPartition, ...]
+    partitions: tuple[PlannedPartition, ...] = field(metadata={COLUMNS: True})
 
     @property
     def name(self) -> str:
@@ -107,6 +110,12 @@ class Exchange:
     spares: int | None = None
 
 
+def by_rule(stage: Mapping[str, Any]) -> tuple[Task, ...]:
+    """The tasks that the coset rule gives, from a stage's other fields; a document stores what differs only."""
+    counts = [(each.name, each.placement.partitions) for each in stage["inputs"]]
+    return assign(counts, MAX if stage["scheme"] == str(MAX) else Scheme("tasks", stage["cosets"])).tasks
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A part of the pipeline that runs without moving records between tasks.
@@ -124,7 +133,7 @@ class Stage:
     scheme: str
     cosets: int
     why: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...] = field(metadata={RULE: by_rule})
     partitioner: str | None = None
     cooling: tuple[int, ...] = ()
     wave: int = 0
@@ -215,7 +224,7 @@ class Plan:
     @property
     def records(self) -> int:
         """How many records the batch reads, each counted once."""
-        return sum(len(each) for each in self.ranges())
+        return sum(each.end - each.start for stream in self.streams for each in stream.partitions)
 
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All result tables."""

@@ -32,6 +32,14 @@ class Offender:
     key: str | None
 
 
+@dataclass(frozen=True, order=True, slots=True)
+class HeavyKey:
+    """A key that many records of a stream partition have: at least so many `records` of those that a task took."""
+
+    key: str
+    records: int
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionReceipt:
     """What one task saw of one stream partition in the planned range [start, end).
@@ -41,7 +49,8 @@ class PartitionReceipt:
     `refuse`, among those that this task accounts for. `digest` adds up `offset_digest` of taken and dropped
     records, in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records
     whose key does not hash to the partition, `stray` records taken whose key hashes to another task. `keys`
-    distinct keys were sampled for the audit. `offenders` are the first of each rule.
+    distinct keys were sampled for the audit. `offenders` are the first of each rule. `heavy` are keys with a
+    twentieth or more of the records taken, heaviest first.
     """
 
     stream: str
@@ -58,6 +67,7 @@ class PartitionReceipt:
     stray: int
     keys: int
     offenders: tuple[Offender, ...]
+    heavy: tuple[HeavyKey, ...]
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -73,12 +83,16 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class TaskReceipt:
-    """What one task did. `keys` names the object with its sampled keys, if it sampled any."""
+    """What one task did. `keys` names the object with its sampled keys, if it sampled any.
+
+    It took `seconds` of work; sizing uses them, no decision on publication does.
+    """
 
     task: TaskRef
     partitions: tuple[PartitionReceipt, ...]
     files: tuple[WrittenFile, ...]
     keys: str | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

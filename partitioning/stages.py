@@ -1,167 +1,199 @@
-"""Stages: cut the logical graph into parts that run without moving records, and choose L for each."""
+"""Stages: cut the logical graph into parts that run without moving records, and give each its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from partitioning.assignment import Task, assign
-from partitioning.cosets import needs_filter
+from partitioning.assignment import Task, assign_each, assign_owned
+from partitioning.changeover import Change, changes, moved
+from partitioning.choices import choices
 from partitioning.errors import Finding, Refused
-from partitioning.graph import Step
+from partitioning.exchanges import Cut
+from partitioning.graph import Graph, Step
+from partitioning.inputs import Inputs
 from partitioning.pipeline import Pipeline
-from partitioning.placement import OPAQUE, Placement
-from partitioning.plan import STREAM, Input, PlannedWrite, Stage
-from partitioning.schemes import COGROUP, MAX, Scheme
-from partitioning.streams import OWN_TASK, Column, Stream
+from partitioning.plan import STREAM, Exchange, Plan, PlannedWrite, Stage
+from partitioning.settings import DEFAULTS, Settings
+from partitioning.sketches import Basis, Sketch, sketches
+from partitioning.statistics import Statistics
+from partitioning.streams import OWN_TASK, Column
+from partitioning.unifiers import levels
+from partitioning.waves import waves
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a plan in wave order, and the exchanges between them."""
+
+    stages: tuple[Stage, ...]
+    exchanges: tuple[Exchange, ...]
 
 
 def cut(
-    pipeline: Pipeline, results: Mapping[str, tuple[Column, ...]], scheme: Scheme | None = None
-) -> tuple[Stage, ...]:
-    """The stages of a pipeline: streams that meet in a step are in one stage, others are not.
+    pipeline: Pipeline,
+    results: Mapping[str, tuple[Column, ...]],
+    *,
+    graph: Graph | None = None,
+    cuts: Sequence[Cut] = (),
+    settings: Settings = DEFAULTS,
+    published: Plan | None = None,
+    statistics: Statistics | None = None,
+    batch: int = 0,
+) -> Stages:
+    """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
-    `results` gives each table's columns. `scheme` overrides the pipeline's own; without either a stage
-    with keyed steps gets `cogroup` and one without gets `max`.
+    `results` gives each table's columns. A stage that nothing was chosen for gets `cogroup` if it has to keep
+    equal keys together and `max` if not. Steps go on from what they left in the `published` plan. Where a stream
+    had another partition count there, records whose place does not tell enough go through an exchange first, in
+    a wave before all others.
 
-    Raises Refused, with all findings, if a stream or step leads to no table or a scheme does not fit.
+    Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
+    fit, equal keys would not meet, or a step cannot go on from what it left.
     """
-    findings = list(_unwritten(pipeline))
+    graph = graph or pipeline.graph
+    findings = _unwritten(pipeline)
+    found = waves(graph, cuts)
+    try:
+        chosen = choices(pipeline, settings, found.parts)
+    except Refused as refusal:
+        raise Refused(*findings, *refusal.findings) from None
+    basis = Basis(changes(graph.streams, published), published, statistics, batch)
+    drawn = sketches(graph, found, chosen, basis, findings)
+    inputs = Inputs(graph, found.moved, drawn, basis)
+    own_task = {stream.name for stream in graph.streams if stream.null_keys == OWN_TASK}
+    stages = _stages(graph, drawn, inputs, results, own_task, findings)
+    exchanges = _exchanges(graph, found.moved, stages, inputs, settings)
+    first, moves = _changeover(drawn, inputs, own_task)
+    later = [replace(stage, wave=stage.wave + 1) for stage in stages] if first else stages
+    return Stages((*first, *later), (*moves, *exchanges))
+
+
+def _stages(
+    graph: Graph,
+    drawn: Sequence[Sketch],
+    inputs: Inputs,
+    results: Mapping[str, tuple[Column, ...]],
+    own_task: set[str],
+    findings: list[Finding],
+) -> list[Stage]:
+    """The stages. Raises Refused if there are findings, these or others."""
+    tables: dict[str, list[PlannedWrite]] = {}
+    for write in graph.writes:
+        tables.setdefault(write.step, []).append(PlannedWrite(write, results[write.table]))
+    order = {write.table: place for place, write in enumerate(graph.writes)}
     stages = []
-    for streams in _components(pipeline):
+    for sketch in drawn:
+        # A stream that is written as it is read is so by the first stage that reads it.
+        streams = [read.step for read in sketch.part.reads if read.kind == STREAM]
+        written = [
+            write for name in (*streams, *(step.name for step in sketch.part.steps)) for write in tables.pop(name, ())
+        ]
         try:
-            stages.append(_stage(pipeline, streams, results, scheme or pipeline.scheme))
+            stage = _stage(sketch, inputs, own_task)
         except Refused as refusal:
             findings.extend(refusal.findings)
+        else:
+            written.sort(key=lambda write: order[write.declared.table])
+            stages.append(replace(stage, writes=tuple(written)))
     if findings:
         raise Refused(*findings)
-    return tuple(stages)
+    return stages
 
 
-def _stage(
-    pipeline: Pipeline,
-    streams: tuple[Stream, ...],
-    results: Mapping[str, tuple[Column, ...]],
-    scheme: Scheme | None,
-) -> Stage:
-    name = "+".join(stream.name for stream in streams)
-    roots = _roots(pipeline)
-    steps = tuple(step for step in pipeline.steps if roots[step.name] & {s.name for s in streams})
-    writes = tuple(
-        PlannedWrite(write, results[write.table])
-        for write in pipeline.writes
-        if roots[write.step] & {s.name for s in streams}
-    )
-    keyed = any(step.keyed for step in steps)
-    chosen = scheme or (COGROUP if keyed else MAX)
-    assignment = assign([(stream.name, stream.partitions) for stream in streams], chosen)
-    cosets = len(assignment.tasks)
-    if findings := _misfits(name, streams, steps, chosen, cosets):
+def _stage(sketch: Sketch, inputs: Inputs, own_task: set[str]) -> Stage:
+    """A stage without its tables."""
+    read = list(inputs.of(sketch))
+    readings = [reading for _, reading in read]
+    owners = sketch.owners
+    tasks = assign_each(readings) if owners is None else assign_owned(readings, sketch.cosets, owners)
+    filtered = {name for task in tasks for name in task.filters}
+    placed = tuple(each for each, _ in read)
+    if findings := list(inputs.misfits(sketch, placed, filtered)):
         raise Refused(*findings)
-    tasks = assignment.tasks + _null_key_task(streams, cosets)
+    null_keys = {
+        each.name: tuple(reading.numbers) if each.kind == STREAM else (0,)
+        for each, reading in read
+        if (each.name in own_task if each.kind == STREAM else reading.keyed)
+    }
+    if own_task & null_keys.keys() and not sketch.width.gathered:
+        tasks += (Task(len(tasks), null_keys, null_keys=True),)
     return Stage(
-        name,
-        tuple(
-            Input(each.name, STREAM, each.name, Placement(each.key, each.key_format, each.placement, each.partitions))
-            for each in streams
-        ),
-        steps,
-        writes,
-        str(chosen),
-        cosets,
-        _why(streams, chosen, cosets, keyed, given=scheme is not None),
+        sketch.part.name,
+        placed,
+        sketch.part.steps,
+        (),
+        str(sketch.width.scheme),
+        sketch.cosets,
+        _why(sketch, inputs, [each.name for each in placed if each.name in filtered]),
         tasks,
+        None if sketch.choice.partitioner is None else str(sketch.choice.partitioner),
+        sketch.cooling,
+        sketch.part.wave,
     )
 
 
-def _null_key_task(streams: tuple[Stream, ...], number: int) -> tuple[Task, ...]:
-    reads = {stream.name: tuple(range(stream.partitions)) for stream in streams if stream.null_keys == OWN_TASK}
-    return (Task(number, reads, null_keys=True),) if reads else ()
+def _why(sketch: Sketch, inputs: Inputs, filtered: Sequence[str]) -> str:
+    said = [sketch.width.rule]
+    if sketch.choice.partitioner is not None and sketch.owners is not None:
+        said.append(f"dealt to {len(sketch.owners)} tasks by {sketch.choice.partitioner}")
+    if not sketch.width.gathered:
+        reading = f"{' and '.join(filtered)} filtered by h(key) mod {sketch.cosets}"
+        default = "default where keys must meet" if sketch.keeps else "default where none meet"
+        said.append(reading if filtered else "whole partitions, no filter")
+        said.append("as given" if sketch.choice.scheme else default)
+    return "; ".join([*said, *inputs.changed(sketch)])
 
 
-def _misfits(
-    stage: str, streams: tuple[Stream, ...], steps: tuple[Step, ...], scheme: Scheme, cosets: int
-) -> list[Finding]:
-    where = f"stage {stage}"
-    findings = []
-    keyed = [step.name for step in steps if step.keyed]
-    if scheme == MAX and keyed:
-        findings.append(
-            Finding(
-                f"scheme max keeps no keys together, but {', '.join(keyed)} needs them together",
-                where,
-                "use cogroup, elastic(F) or tasks(L)",
+def _exchanges(
+    graph: Graph, cuts: Mapping[str, Cut], stages: Sequence[Stage], inputs: Inputs, settings: Settings
+) -> list[Exchange]:
+    """The exchanges of the cuts, each written where its source is computed or, if it is a stream, first read."""
+    steps = {step.name: step for step in graph.steps}
+    homes: dict[str, Stage] = {}
+    for stage in stages:
+        for each in (*stage.steps, *stage.inputs):
+            homes.setdefault(each.name if isinstance(each, Step) else each.step, stage)
+    made = []
+    for name, each in cuts.items():
+        home = homes[each.source]
+        # A combine that reads the records just as they move can be applied on the way.
+        (reader, *others) = (steps[reader] for reader in each.readers)
+        fan_in = settings.fan_in.get(reader.name, reader.fan_in) if reader.op == "combine" and not others else None
+        unifiers = levels(len(home.tasks), fan_in)
+        made.append(
+            Exchange(
+                name,
+                each.source,
+                home.name,
+                inputs.placement(name),
+                each.wanted_by,
+                each.why,
+                combine=reader.name if unifiers else None,
+                unifiers=unifiers,
+                moves=each.moves,
+                spares=each.spares,
             )
         )
-    for noun, values in (
-        ("key formats", {stream.name: stream.key_format for stream in streams}),
-        ("placements", {stream.name: stream.placement for stream in streams}),
-    ):
-        if len(set(values.values())) > 1:
-            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
-            findings.append(
-                Finding(
-                    f"streams that meet have different {noun} ({listed}); equal keys would not meet",
-                    where,
-                    "declare what their producers really use; a stream placed otherwise needs an exchange",
-                )
-            )
-    findings.extend(
-        Finding(
-            f"placement of {stream.name} is {OPAQUE}, so its records cannot be told apart by hash, "
-            f"and {cosets} tasks do not divide its {stream.partitions} partitions",
-            where,
-            "use cogroup, or a number of tasks that divides all partition counts",
-        )
-        for stream in streams
-        if stream.placement == OPAQUE and needs_filter(cosets, stream.partitions)
-    )
-    return findings
+    return made
 
 
-def _why(streams: tuple[Stream, ...], scheme: Scheme, cosets: int, keyed: bool, *, given: bool) -> str:
-    counts = ", ".join(str(stream.partitions) for stream in streams)
-    filtered = [stream.name for stream in streams if needs_filter(cosets, stream.partitions)]
-    rule = {
-        "max": f"one task per stream partition, {cosets} in all",
-        "cogroup": f"gcd({counts}) = {cosets}",
-        "elastic": f"{scheme.number} × gcd({counts}) = {cosets}",
-        "tasks": f"{cosets} as asked",
-    }[scheme.kind]
-    if scheme == MAX:
-        reading = "whole partitions, no filter"
-    elif filtered:
-        reading = f"{' and '.join(filtered)} filtered by h(key) mod {cosets}"
-    else:
-        reading = "whole partitions, no filter"
-    source = "as given" if given else ("default where keys must meet" if keyed else "default where none meet")
-    return f"{rule}; {reading}; {source}"
+def _changeover(drawn: Sequence[Sketch], inputs: Inputs, own_task: set[str]) -> tuple[list[Stage], list[Exchange]]:
+    """The stages and exchanges by which records move of streams whose partition count changed."""
+    wanted: dict[str, tuple[Change, list[str]]] = {}
+    for sketch in drawn:
+        for read in sketch.part.reads:
+            if change := inputs.moving(read, sketch):
+                _, steps = wanted.setdefault(read.name, (change, []))
+                steps.extend(step.name for step in sketch.part.steps if step.keyed or not sketch.keeps)
+    made = [
+        moved(change, inputs.moved(change), tuple(steps), own_task=change.stream in own_task)
+        for change, steps in wanted.values()
+    ]
+    return [stage for stage, _ in made], [exchange for _, exchange in made]
 
 
-def _roots(pipeline: Pipeline) -> dict[str, frozenset[str]]:
-    """For each stream and step, the streams that it comes from."""
-    roots = {stream.name: frozenset({stream.name}) for stream in pipeline.streams}
-    for step in pipeline.steps:
-        roots[step.name] = frozenset[str]().union(*(roots[name] for name in step.inputs))
-    return roots
-
-
-def _components(pipeline: Pipeline) -> list[tuple[Stream, ...]]:
-    """Streams that meet in some step, directly or through others, in declared order."""
-    component = {stream.name: {stream.name} for stream in pipeline.streams}
-    for met in _roots(pipeline).values():
-        merged = set().union(*(component[name] for name in met))
-        for name in merged:
-            component[name] = merged
-    seen: set[str] = set()
-    found = []
-    for stream in pipeline.streams:
-        if stream.name not in seen:
-            seen |= component[stream.name]
-            found.append(tuple(s for s in pipeline.streams if s.name in component[stream.name]))
-    return found
-
-
-def _unwritten(pipeline: Pipeline) -> Sequence[Finding]:
+def _unwritten(pipeline: Pipeline) -> list[Finding]:
     used = {write.step for write in pipeline.writes}
     for step in reversed(pipeline.steps):
         if step.name in used:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
 from partitioning.offsets import OffsetRange, StreamPartition, check_name
-from partitioning.placement import KEY_FORMATS, MURMUR2, PLACEMENTS
+from partitioning.placement import KEY_FORMATS, MURMUR2, placement_findings
 
 REFUSE = "refuse"
 DROP = "drop"
@@ -21,7 +21,8 @@ class Stream:
     `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `null_keys` says what becomes of records without a key:
-    `refuse` the batch, `drop` and count them, or give them their `own task`.
+    `refuse` the batch, `drop` and count them, or give them their `own task`. `placement` is the hash by which
+    its producers place keys: `murmur2`, `java`, the import path of a function, or `opaque` if it is not known.
     """
 
     name: str
@@ -49,8 +50,7 @@ class Stream:
             wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KEY_FORMATS)}")
         if self.null_keys not in NULL_KEY_POLICIES:
             wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NULL_KEY_POLICIES)}")
-        if self.placement not in PLACEMENTS:
-            wrong(f"unknown placement {self.placement!r}", f"use one of {', '.join(PLACEMENTS)}")
+        found.extend(placement_findings(self.placement, self.key_format, f"stream {self.name!r}"))
         if not self.source.startswith("s3://"):
             wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
         return tuple(found)

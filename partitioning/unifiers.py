@@ -1,6 +1,15 @@
-"""Unifiers: combine what several tasks made for one partition, in levels if the fan-in has a limit."""
+"""Unifiers: combine what several tasks made for one partition, in levels if the fan-in has a limit.
+
+The parts that M tasks wrote of a partition are combined by the task that reads it: each of the N tasks
+downstream unifies its own (Apex: MxN partitioning), and one task does if they are gathered (Apex: single
+final unifier). Only if the parts are more than the fan-in do levels of unifiers come before it.
+"""
 
 from __future__ import annotations
+
+from itertools import pairwise
+
+from partitioning.errors import Finding, Refused
 
 
 def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
@@ -8,9 +17,31 @@ def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
 
     >>> levels(17, 4), levels(4, 4), levels(17, None)
     ((5, 2), (), ())
+
+    Raises Refused if there are no parts, or for a fan-in below 2, which combines nothing.
     """
+    findings = []
+    if parts < 1:
+        findings.append(Finding(f"{parts} parts cannot be combined", "unifiers", "give 1 or more"))
+    if fan_in is not None and fan_in < 2:
+        findings.append(Finding(f"a fan-in of {fan_in} combines nothing", "unifiers", "use 2 or more"))
+    if findings:
+        raise Refused(*findings)
     widths: list[int] = []
     while fan_in is not None and parts > fan_in:
         parts = -(-parts // fan_in)
         widths.append(parts)
     return tuple(widths)
+
+
+def groups(parts: int, width: int) -> tuple[range, ...]:
+    """The neighbouring parts that each of `width` unifiers of a level takes, as evenly as can be.
+
+    Numbers of parts differ by one at most; a unifier of a single part passes it on.
+
+    >>> groups(9, 2)
+    (range(0, 5), range(5, 9))
+    """
+    each, more = divmod(parts, width)
+    starts = [number * each + min(number, more) for number in range(width + 1)]
+    return tuple(range(start, stop) for start, stop in pairwise(starts))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from partitioning.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.ledger import Ledger
-from partitioning.placement import MURMUR2, placement_hash, read_key
+from partitioning.placement import OPAQUE, hash_of, read_key
 from partitioning.plan import Plan, PlannedPartition, PlannedStream, TaskGroup, TaskRef
 from partitioning.receipt import MASK64, Offender, PartitionReceipt, Receipt, TaskReceipt
 from partitioning.streams import REFUSE
@@ -304,9 +304,11 @@ def _sentence(plan: Plan, task: TaskRef, stream: PlannedStream, offender: Offend
         return f"{at} does not follow the offset before it"
     count, cosets = len(stream.partitions), plan.stage(task.stage).cosets
     says = f"key {offender.key!r}, {at}"
-    if offender.key is None or stream.declared.placement != MURMUR2:
+    if offender.key is None or stream.declared.placement == OPAQUE:
         return f"{says}: {offender.rule}"
-    hashed = placement_hash(read_key(offender.key, stream.declared.key_format), stream.declared.key_format)
+    hashed = hash_of(stream.declared.placement, stream.name)(
+        read_key(offender.key, stream.declared.key_format), stream.declared.key_format
+    )
     if offender.rule == "foreign":
         return f"{says}, belongs in partition {hashed % count} of {count}: its producer placed it otherwise"
     if offender.rule == "stray":

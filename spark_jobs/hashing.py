@@ -1,6 +1,6 @@
-"""The placement hash of whole Arrow arrays: Kafka's murmur2, compiled, straight over Arrow's buffers.
+"""The placement hash of whole Arrow arrays: murmur2 and Java's hashCode, compiled, straight over Arrow's buffers.
 
-The scalar twin and the source are in `partitioning/placement.py`; tests hold the two against each other.
+The scalar twins and the sources are in `partitioning/placement.py`; tests hold them against each other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from numba import njit
 
 from partitioning.errors import Finding, Refused
+from partitioning.imports import imported
+from partitioning.placement import JAVA, MURMUR2, custom_hash, placement_findings
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -23,13 +25,30 @@ _IS_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_vie
 _UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
-def placement_hashes(keys: pa.Array, key_format: str) -> np.ndarray:
-    """h(k) of each key, as uint32 of 31 bits. Where a key is null, the value means nothing.
+def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) -> np.ndarray:
+    """h(k) of each key, as uint32 of 31 bits; by a user's own function as uint64. A null key's means nothing.
 
-    Raises Refused if keys of this type cannot be of `key_format`.
+    Raises Refused if keys of this type cannot be of `key_format`, or have no hash by this placement.
     """
     starts, data = _serialised(keys, key_format)
-    return _murmur2_all(starts, data)
+    if placement == MURMUR2:
+        return _murmur2_all(starts, data)
+    if placement != JAVA:
+        return _custom(keys, starts, data, key_format, placement)
+    if findings := tuple(placement_findings(placement, key_format, "key")):
+        raise Refused(*findings)
+    return {"string": _java_texts, "uuid": _java_uuids}.get(key_format, _java_numbers)(starts, data)
+
+
+def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
+    """The hashes by a user's own function, which is called once for each distinct key."""
+    where = f"placement {placement}"
+    function = imported(placement, where)
+    buffers = [None, pa.py_buffer(starts.astype(np.int64)), pa.py_buffer(data)]
+    serialised = pa.Array.from_buffers(pa.large_binary(), len(keys), buffers)
+    coded = pc.if_else(keys.is_valid(), serialised, None).dictionary_encode()
+    hashes = [custom_hash(function, key, key_format, where) for key in coded.dictionary.to_pylist()]
+    return np.array([*hashes, 0], np.uint64)[pc.fill_null(coded.indices, len(hashes)).to_numpy()]
 
 
 def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray]:
@@ -136,4 +155,64 @@ def _murmur2_all(starts, data):  # type: ignore[no-untyped-def]
             h = np.uint32((h ^ tail) * _M)
         h = np.uint32((h ^ (h >> np.uint32(13))) * _M)
         hashes[i] = (h ^ (h >> np.uint32(15))) & _POSITIVE
+    return hashes
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _absolute(h):  # type: ignore[no-untyped-def]
+    """What the placement `java` makes of a hashCode: its absolute value, and 0 of -2^31."""
+    return np.uint32(-h if h < 0 else h) & _POSITIVE
+
+
+@njit(cache=True, nogil=True)
+def _java_texts(starts, data):  # type: ignore[no-untyped-def]
+    """String.hashCode: over UTF-16, of which a character of four bytes in UTF-8 has two units."""
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        at, end, h = starts[i], starts[i + 1], np.int32(0)
+        while at < end:
+            first = np.int32(data[at])
+            if first < 0x80:
+                width, code = 1, first
+            elif first < 0xE0:
+                width, code = 2, first & 0x1F
+            elif first < 0xF0:
+                width, code = 3, first & 0x0F
+            else:
+                width, code = 4, first & 0x07
+            for byte in range(at + 1, at + width):
+                code = code << 6 | np.int32(data[byte]) & 0x3F
+            if width == 4:
+                h = np.int32(np.int32(31) * h + (0xD7C0 + (code >> 10)))
+                code = 0xDC00 | code & 0x3FF
+            h = np.int32(np.int32(31) * h + code)
+            at += width
+        hashes[i] = _absolute(h)
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _java_uuids(starts, data):  # type: ignore[no-untyped-def]
+    """UUID.hashCode: exclusive or of its four words, read from its text."""
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        h, digits = np.uint32(0), 0
+        for at in range(starts[i], starts[i + 1]):
+            if data[at] != 0x2D:
+                digit = data[at] - (0x30 if data[at] < 0x61 else 0x57)
+                h ^= np.uint32(np.uint32(digit) << np.uint32(28 - digits % 8 * 4))
+                digits += 1
+        hashes[i] = _absolute(np.int32(h))
+    return hashes
+
+
+@njit(cache=True, nogil=True)
+def _java_numbers(starts, data):  # type: ignore[no-untyped-def]
+    """The hashCode of Integer, Long and Double: exclusive or of its words."""
+    hashes = np.empty(len(starts) - 1, np.uint32)
+    for i in range(len(hashes)):
+        h = np.uint32(0)
+        for at in range(starts[i], starts[i + 1]):
+            h ^= np.uint32(np.uint32(data[at]) << np.uint32(24 - (at - starts[i]) % 4 * 8))
+        hashes[i] = _absolute(np.int32(h))
     return hashes

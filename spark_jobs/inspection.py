@@ -11,12 +11,13 @@ from numba import njit
 from partitioning.assignment import Task
 from partitioning.cosets import needs_filter, null_owner
 from partitioning.errors import Finding, Refused
-from partitioning.placement import OPAQUE
+from partitioning.placement import MURMUR2, OPAQUE
 from partitioning.plan import PlannedStream, Stage
 from partitioning.receipt import MASK64, Offender, PartitionReceipt
 from partitioning.schemes import MAX
 from partitioning.streams import DROP, REFUSE, InputFile
 from spark_jobs.hashing import key_texts, placement_hashes
+from spark_jobs.heavy import HeavyKeys
 
 OFFENDERS_KEPT = 20
 RULES = ("offset", "foreign", "stray", "null key")
@@ -92,8 +93,10 @@ class Inspection:
     _offenders: dict[str, list[Offender]] = field(default_factory=lambda: {rule: [] for rule in RULES})
     _sampled: list[pa.Table] = field(default_factory=list)
     _held: int = 0
+    _heavy: HeavyKeys = field(init=False)
 
     def __post_init__(self) -> None:
+        self._heavy = HeavyKeys(self.stream.declared.key_format)
         self._counts = np.zeros(8, np.int64)
         self._counts[_EXPECTED] = self.rules.start
 
@@ -122,8 +125,11 @@ class Inspection:
         sampled = np.empty(len(batch) if rules.sample else 0, np.bool_)
         firsts = np.empty((len(RULES), OFFENDERS_KEPT), np.int64)
         found = np.zeros(len(RULES), np.int64)
+        # The keys of an opaque stream are hashed for the sample and the heavy ones alone.
+        placement = declared.placement if rules.check_placement else MURMUR2
+        hashes = placement_hashes(keys, declared.key_format, placement)
         digest = _inspect(
-            placement_hashes(keys, declared.key_format),
+            hashes,
             _valid(keys),
             offsets.cast(pa.int64()).to_numpy(),
             (rules.start, rules.end, file.start, file.end),
@@ -138,6 +144,8 @@ class Inspection:
         )
         self._digest = (self._digest + int(digest)) & MASK64
         self._note_offenders(keys, offsets, firsts, found)
+        if rules.keyed:
+            self._heavy.note(keys, hashes, taken)
         if rules.sample:
             self._note_keys(keys, offsets, sampled)
         count = int(self._counts[_TAKEN] - before[_TAKEN])
@@ -163,6 +171,7 @@ class Inspection:
             stray=counts[_STRAY],
             keys=len(self.keys()),
             offenders=tuple(offender for rule in RULES for offender in self._offenders[rule]),
+            heavy=self._heavy.found(),
         )
 
     def keys(self) -> pa.Table:

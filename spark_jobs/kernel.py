@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ from partitioning.errors import Finding, Refused
 from partitioning.graph import quote
 from partitioning.plan import Plan, PlannedWrite, Stage, TaskRef
 from partitioning.receipt import TaskReceipt
+from spark_jobs.database import connect, create_views
 from spark_jobs.feed import Feed, Inspect
 from spark_jobs.inspection import Inspection
 from spark_jobs.objects import filesystem
 from spark_jobs.output import Output
-from spark_jobs.sql import connect, create_views
 
 # DuckDB's own size of a row group.
 _RESULT_ROWS = 122_880
@@ -42,6 +43,7 @@ def run_task(
     Raises Refused, with all findings, if an input file is not the planned one or cannot be read, or if
     an expression fails on the data.
     """
+    started = time.monotonic()
     stage, files = plan.stage(task.stage), filesystem()
     reads = stage.tasks[task.task]
     feeds = [Feed(plan, stage, reads, stream, files, inspect) for stream in stage.streams]
@@ -57,6 +59,7 @@ def run_task(
         tuple(receipt for feed in feeds for receipt in feed.receipts()),
         tuple(file for file in written if file is not None),
         output.write_keys(_sampled(feeds)),
+        round(time.monotonic() - started, 3),
     )
 
 

@@ -23,21 +23,13 @@ from partitioning.offsets import OffsetRange, StreamPartition
 from partitioning.store import Entry, S3Store
 from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
 from spark_jobs.objects import filesystem, split
+from spark_jobs.sql import KEY_TYPES
 
 _FILE = re.compile(
     r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})\.parquet"
 )
 _READ_AT_ONCE = 16
 
-# DuckDB types that can hold the keys of each key format.
-_KEY_TYPES = {
-    "string": ("VARCHAR",),
-    "long": ("BIGINT",),
-    "int": ("INTEGER",),
-    "double": ("DOUBLE",),
-    "uuid": ("VARCHAR", "UUID"),
-    "bytes": ("BLOB",),
-}
 _OFFSET_TYPES = ("BIGINT",)
 _LAND_AGAIN = "remove the file and land it again"
 
@@ -214,7 +206,7 @@ class _Discovery:
             if differing:
                 where = f"{file.uri}, compared with {first.uri}"
                 self._found(f"columns differ: {'; '.join(differing)}", where, "land both with the same columns")
-        self._check_column("key", self._stream.key, _KEY_TYPES[self._stream.key_format], wanted, first.uri)
+        self._check_column("key", self._stream.key, KEY_TYPES[self._stream.key_format], wanted, first.uri)
         self._check_column("offset", self._stream.offset, _OFFSET_TYPES, wanted, first.uri)
         return footer.columns
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from partitioning.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.ledger import Ledger, Standing
+from partitioning.partitioners import notify
 from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan, PlannedWrite
+from partitioning.plan import RESULT, STREAM, Plan, PlannedWrite, Stage
 from partitioning.planner import plan_batch
 from partitioning.settings import DEFAULTS, Settings
 from partitioning.store import Store
@@ -18,6 +21,8 @@ from spark_jobs import sql
 from spark_jobs.landed import discover
 from spark_jobs.publication import transaction_version
 from spark_jobs.tables import schema
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +38,68 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
 
     The settings are for a new plan only. If others plan the same batch at the same time, the
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
-    expression or the result tables are not as they have to be.
+    expression or the result tables are not as they have to be, or if this version cannot run the plan.
     """
-    taken, new = _next(pipeline, store, settings)
-    if taken.plan is None or not new:
+    standing = _standing(pipeline, store)
+    taken = _open(standing, settings) or _new(pipeline, standing, settings)
+    if taken.plan is None or taken.plan is standing.plan:
         return taken
+    if findings := not_runnable(taken.plan):
+        raise Refused(*findings)
     stored = Ledger(store, pipeline.name).put_plan(taken.plan)
     if digest(stored) != digest(taken.plan):
         return Taken(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
+    notify(stored, standing.published, pipeline, settings)
     return Taken(stored, taken.sentence)
 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
-    """What `take_up` would give, without storing anything."""
-    taken, _ = _next(pipeline, store, settings)
-    return taken
-
-
-def _next(pipeline: Pipeline, store: Store, asked: Settings) -> tuple[Taken, bool]:
-    """The batch to work on, and whether its plan is new."""
+    """What `take_up` would give, without storing anything; also a plan that this version cannot run."""
     standing = _standing(pipeline, store)
-    if standing.open and standing.plan is not None:
-        return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked)), False
+    taken = _open(standing, settings) or _new(pipeline, standing, settings)
+    if taken.plan is None or not not_runnable(taken.plan):
+        return taken
+    return Taken(taken.plan, f"{taken.sentence}; this version shows the plan but does not run it yet")
+
+
+def not_runnable(plan: Plan) -> tuple[Finding, ...]:
+    """The parts of a plan that this version does not run yet, a finding for each."""
+    parts = [
+        (f"exchange {each.name} moves the records of {each.source} to {each.placement}", f"stage {each.stage}")
+        for each in plan.exchanges
+    ]
+    parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(plan, stage))
+    then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
+    return tuple(Finding(f"{what}: this version does not run that yet", where, then) for what, where in parts)
+
+
+def _not_runnable(plan: Plan, stage: Stage) -> Iterator[str]:
+    for step in stage.steps:
+        if step.function:
+            yield f"step {step.name} runs the function {step.function}"
+        elif step.state:
+            yield f"step {step.name} goes on from its own result of the batch before"
+    for each in stage.inputs:
+        if each.kind == RESULT:
+            yield f"what {each.step} gives is read from an earlier stage"
+        elif each.kind == STREAM and each.placement.partitions != plan.stream(each.name).declared.partitions:
+            count = plan.stream(each.name).declared.partitions
+            yield f"stream {each.name} has {count} partitions now and is read as {each.placement.partitions}"
+        elif each.only is not None:
+            yield f"of stream {each.name} partitions {', '.join(map(str, each.only))} are read apart from the others"
+    if dealt := [task for task in stage.tasks if task.owns not in ((), (task.task,))]:
+        yield f"the cosets are dealt to tasks otherwise than one each, from task {dealt[0].task} on"
+
+
+def _open(standing: Standing, asked: Settings) -> Taken | None:
+    """The open batch, None if there is none."""
+    if not standing.open or standing.plan is None:
+        return None
+    return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked))
+
+
+def _new(pipeline: Pipeline, standing: Standing, settings: Settings) -> Taken:
+    """The batch after those that there are, newly planned."""
     discovered = discover(pipeline.streams)
     plan = plan_batch(
         pipeline,
@@ -63,12 +108,11 @@ def _next(pipeline: Pipeline, store: Store, asked: Settings) -> tuple[Taken, boo
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=standing.published,
-        settings=asked,
+        settings=settings,
     )
     if plan is None:
-        return Taken(None, _nothing_to_do(standing.published)), False
-    sentence = f"Batch {plan.batch} is planned: {plan.records:,} records in {len(plan.groups)} task groups"
-    return Taken(plan, sentence), True
+        return Taken(None, _nothing_to_do(standing.published))
+    return Taken(plan, f"Batch {plan.batch} is planned: {plan.records:,} records in {len(plan.groups)} task groups")
 
 
 def _standing(pipeline: Pipeline, store: Store) -> Standing:
@@ -128,17 +172,29 @@ def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
 
 def _differing(plan: Plan, asked: Settings) -> list[str]:
     """What was asked for and is otherwise in the plan, as far as a plan shows it."""
-    tasks = sum(len(stage.tasks) for stage in plan.stages)
+    tasks = Counter(stage.wave for stage in plan.stages for _ in stage.tasks)
+    groups = Counter(group.wave for group in plan.groups)
     longest = max(
         (part.end - part.start for stream in plan.streams if not stream.declared.table for part in stream.partitions),
         default=0,
     )
     differs = {
-        "scheme": asked.scheme is not None and any(stage.scheme != str(asked.scheme) for stage in plan.stages),
-        "groups": min(asked.groups, tasks) != len(plan.groups),
+        "scheme": any(str(given) != stage.scheme for stage, given in _given(plan, asked.schemes, asked.scheme)),
+        "partitioner": any(str(given) != stage.partitioner for stage, given in _given(plan, asked.partitioners, None)),
+        "groups": any(min(asked.groups, tasks[wave]) != groups[wave] for wave in tasks),
+        "grouper": asked.grouper != plan.grouper,
         "limit": asked.limit is not None and longest > asked.limit,
     }
     return [what for what, yes in differs.items() if yes]
+
+
+def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tuple[Stage, T]]:
+    """The stages for which something is given, by their name or that of a step, else for all."""
+    for stage in plan.stages:
+        names = (stage.name, *(step.name for step in stage.steps))
+        given = next((named[name] for name in names if name in named), for_all)
+        if given is not None:
+            yield stage, given
 
 
 def _nothing_to_do(published: Plan | None) -> str:

@@ -14,11 +14,15 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from partitioning import locality
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.ledger import open_plan
+from partitioning.locality import LocationIdProvider, check_location
 from partitioning.plan import Plan, TaskGroup, TaskRef
 from partitioning.receipt import Receipt, TaskReceipt
+from partitioning.store import Store
 from spark_jobs import errors
+from spark_jobs.location import ENVIRONMENT
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run(plan_uri: str, plan_digest: str, number: int, memory: str = "1GB") -> str:
+def run(
+    plan_uri: str, plan_digest: str, number: int, memory: str = "1GB", provider: LocationIdProvider = ENVIRONMENT
+) -> str:
     """Run the group unless that is done or decided; a sentence on what was done.
 
     Raises Refused if the plan is not the one that was meant or has no such group, or with all findings of
@@ -55,11 +61,22 @@ def run(plan_uri: str, plan_digest: str, number: int, memory: str = "1GB") -> st
     attempt = ledger.attempt(plan.batch)
     if ledger.receipt(plan.batch, attempt, number) is not None:
         return f"{name}: nothing to do, attempt {attempt} has run"
+    location = check_location(provider.location())
     tasks = _run_tasks(plan, group, attempt, ledger.store.root, memory)
     ledger.put_receipt(Receipt(plan_digest, number, attempt, tasks), plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(file.records for task in tasks for file in task.files)
-    return f"{name}: {len(tasks)} tasks read {read:,} records and wrote {written:,} rows, attempt {attempt}"
+    done = f"{name}: {len(tasks)} tasks read {read:,} records and wrote {written:,} rows, attempt {attempt}"
+    return done + _note(ledger.store, plan, group, location)
+
+
+def _note(store: Store, plan: Plan, group: TaskGroup, location: str) -> str:
+    """Store where the group ran. If that fails the batch goes on: its receipt is there, and this is but a hint."""
+    try:
+        locality.put(store, plan, group, location)
+    except CosetError as error:
+        return f"; that it ran at {location} could not be stored: {error.findings[0].what}"
+    return f", at {location}"
 
 
 def _run_tasks(plan: Plan, group: TaskGroup, attempt: int, root: str, memory: str) -> tuple[TaskReceipt, ...]:

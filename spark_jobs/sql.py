@@ -1,81 +1,45 @@
-"""SQL: the connection that runs the steps, the check of a pipeline's expressions, the columns they need.
-
-What an expression may do follows from one rule: its result must not depend on how many tasks there are, so
-it sees one record at a time, or in `aggregate` the records of one key.
-"""
+"""SQL: the check of a pipeline against the columns there are, and which of them its stages have to read."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import duckdb
 
 from partitioning.errors import Finding, Refused
 from partitioning.graph import Step, Write, quote
+from partitioning.imports import imported, is_import_path
 from partitioning.pipeline import Pipeline
 from partitioning.plan import PlannedStream, Stage
-from partitioning.streams import Column, Discovered
+from partitioning.streams import Column, Discovered, Stream
+from spark_jobs.database import connect, create_views
+from spark_jobs.expressions import Rules, Tree, columns_named, names_made, nodes, parse
 
 PARTITION = "_partition"
 LINEAGE = ("_batch", "_task")
 
-# Parts of a SELECT that an expression must leave alone, as the parse tree names them.
-_FOREIGN_PARTS = {
-    "from_table": "FROM",
-    "where_clause": "WHERE",
-    "group_expressions": "GROUP BY",
-    "having": "HAVING",
-    "qualify": "QUALIFY",
-    "sample": "USING SAMPLE",
-    "modifiers": "ORDER BY, LIMIT or DISTINCT",
-    "aggregate_handling": "GROUP BY ALL",
+# DuckDB types that can hold the keys of each key format.
+KEY_TYPES = {
+    "string": ("VARCHAR",),
+    "long": ("BIGINT",),
+    "int": ("INTEGER",),
+    "double": ("DOUBLE",),
+    "uuid": ("VARCHAR", "UUID"),
+    "bytes": ("BLOB",),
 }
-_NOTHING = {"aggregate_handling": "STANDARD_HANDLING"}
-# Columns that DuckDB makes up if there is none of that name.
-_CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
-_FUNCTIONS = """
-    SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions()
-    WHERE function_type IN ('aggregate', 'macro') OR stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')
-"""
-
-
-def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 1) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can reach nothing: no files, no network, no extensions, no Python variables.
-
-    What does not fit into `memory_limit` goes to the folder `temp`; without one it is an error.
-    """
-    connection = duckdb.connect(
-        config={
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "memory_limit": memory_limit,
-            "python_enable_replacements": "false",
-            "temp_directory": str(temp or ""),
-            "threads": str(threads),
-        }
-    )
-    # Local time zones would give the same plan other results on another machine.
-    connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true")
-    return connection
-
-
-def create_views(connection: duckdb.DuckDBPyConnection, steps: Iterable[Step]) -> None:
-    """Make each step a view, over relations that are named as the streams and are there already."""
-    for step in steps:
-        _create_view(connection, step)
+_AGGREGATING = {"aggregate", "cogroup", "partial", "combine"}
 
 
 def check(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, by table.
 
     A record's `_partition` and offset are in a result only if some expression on the way names them.
-    Raises Refused, with all findings, for anything that is wrong with an expression: the step, the
+    Raises Refused, with all findings, for anything that is wrong with an expression or does not fit: step,
     column and the columns there are are named.
     """
     with connect() as connection:
@@ -85,86 +49,219 @@ def check(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, 
 def columns_needed(stage: Stage, stream: PlannedStream) -> tuple[str, ...]:
     """The columns of a stream that the steps and tables of a stage use, in the stream's order.
 
-    They are all of them if a `*` occurs; the key always is one. A name counts whatever stream it is meant
-    for, so this may give too many, never too few.
+    They are all of them if a `*` occurs, or a function, which is given all; the key always is one. A name
+    counts whatever stream it is meant for, so this may give too many, never too few.
     """
+    every = tuple(column.name for column in stream.columns)
+    if any(step.function for step in stage.steps):
+        return every
+    trees = _parse_all(stage.steps)
+    if any(node["class"] == "STAR" for node in nodes(trees)):
+        return every
     named = {stream.declared.key.lower()}
     named.update(column.name.lower() for write in stage.writes for column in write.columns)
-    for node in _all_nodes(_parse_all(stage.steps)):
-        if node["class"] == "STAR":
-            return tuple(column.name for column in stream.columns)
-        if node["class"] == "COLUMN_REF":
-            named.update(part.lower() for part in node["column_names"])
-    return tuple(column.name for column in stream.columns if column.name.lower() in named)
+    named.update(part.lower() for parts in columns_named(trees) for part in parts)
+    return tuple(name for name in every if name.lower() in named)
 
 
 @lru_cache(maxsize=64)
-def _parse_all(steps: tuple[Step, ...]) -> Sequence[Mapping[str, Any]]:
+def _parse_all(steps: tuple[Step, ...]) -> list[Tree]:
     """The parse trees of all expressions; kept, because every task of a stage asks for the same."""
     with connect() as connection:
-        return [_parse(connection, text) for step in steps for text in step.expressions]
+        return [parse(connection, text) for step in steps for text in step.expressions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """What a stream or step gives. Of its columns, `hidden` are a record's place in its stream, as long as no
+    expression names them; `lost` are those of them that not all of the flows had that were merged."""
+
+    columns: tuple[Column, ...]
+    hidden: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(column.name.lower() for column in self.columns)
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The types of the columns that a result has, by name in lower case."""
+        return {each.name.lower(): each.type for each in self.columns if each.name.lower() not in self.hidden}
 
 
 class _Check:
-    """The check of one pipeline: what each step gives, and the findings so far."""
+    """The check of one pipeline: what each stream and step gives, and the findings so far."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, pipeline: Pipeline) -> None:
         self._connection = connection
         self._pipeline = pipeline
-        self._columns: dict[str, tuple[Column, ...]] = {}
-        self._named: dict[str, frozenset[str]] = {}
+        self._rules = Rules(connection)
+        self._relations: dict[str, _Relation] = {}
         self._findings: list[Finding] = []
-        self._aggregates: set[str] = set()
-        self._unsteady: set[str] = set()
-        self._macros: dict[str, list[str]] = {}
-        for name, kind, definition in connection.execute(_FUNCTIONS).fetchall():
-            if kind == "aggregate":
-                self._aggregates.add(name)
-            elif kind == "macro":
-                self._macros.setdefault(name, []).append(definition)
-            elif name != "error":  # volatile only so that it is not called while planning
-                self._unsteady.add(name)
 
     def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
-        for stream in discovered:
-            self._stream(stream)
+        streams = {stream.name: stream for stream in self._pipeline.streams}
+        for found in discovered:
+            self._stream(streams[found.stream], found)
         for step in self._pipeline.steps:
             self._step(step)
-        results = {write.table: self._result(write) for write in self._pipeline.writes if write.step in self._columns}
+        results = {write.table: self._result(write) for write in self._pipeline.writes if write.step in self._relations}
         if self._findings:
             raise Refused(*self._findings)
         return results
 
-    def _stream(self, stream: Discovered) -> None:
-        where = f"stream {stream.stream!r}"
-        columns = (*stream.columns, Column(PARTITION, "INTEGER"))
+    def _stream(self, stream: Stream, found: Discovered) -> None:
+        where = f"stream {stream.name!r}"
+        self._imported(stream.placement, where)
+        columns = (*found.columns, Column(PARTITION, "INTEGER"))
         if not self._repeated(columns, where, "land it with other column names"):
-            listed = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
-            self._connection.execute(f"CREATE TEMP TABLE {quote(stream.stream)} ({listed})")
-            self._columns[stream.stream] = columns
-            self._named[stream.stream] = frozenset()
+            self._table(stream.name, columns)
+            self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
 
     def _step(self, step: Step) -> None:
-        trees = [tree for text in step.expressions if (tree := self._expression(step, text))]
-        if len(trees) < len(step.expressions) or not all(name in self._columns for name in step.inputs):
+        self._imported(step.placement, _where(step))
+        checked = [self._expression(step, text, inputs) for text, inputs in _expressions(step)]
+        trees = [tree for tree in checked if tree is not None]
+        if len(trees) < len(checked) or not all(name in self._relations for name in step.inputs):
             return
+        columns = self._declared(step) if step.function else self._selected(step, trees)
+        if columns is None:
+            return
+        relation = self._relation(step, columns, trees)
+        if self._key_fits(step, relation) and self._repeatable(step, relation):
+            self._relations[step.name] = relation
+
+    def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
+        """The parse tree of an expression that may be used in `step`, else None and findings."""
+        there = [self._relations[name] for name in inputs if name in self._relations]
         try:
-            described = self._connection.execute(f"DESCRIBE {step.sql}").fetchall()
-            columns = tuple(Column(name, kind) for name, kind, *_ in described)
-            if self._repeated(columns, _where(step), "name one of them otherwise with AS, or leave it out: * EXCLUDE"):
-                return
-            _create_view(self._connection, step)
+            tree = parse(self._connection, text)
+        except Refused as refusal:
+            (finding,) = refusal.findings
+            self._findings.append(Finding(finding.what, f"{_where(step)}: {text}", finding.then))
+            return None
+        wrong = self._rules.broken(
+            tree,
+            aggregates=step.op in _AGGREGATING,
+            columns=frozenset[str]().union(*(each.names for each in there)),
+            relations={name.lower() for name in self._relations},
+        )
+        if step.op == "cogroup" and not self._rules.aggregates(tree):
+            wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
+        for name in self._lost(inputs, tree):
+            wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
+        self._findings.extend(Finding(what, f"{_where(step)}: {text}", then) for what, then in wrong.items())
+        return None if wrong else tree
+
+    def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
+        """The columns that a step's SELECT gives, by DuckDB; a cogroup's are first looked at side by side."""
+        if step.op == "merge" and not self._alike(step, {name: self._relations[name] for name in step.inputs}):
+            return None
+        if step.op == "cogroup":
+            sides = [
+                self._described(step, [tree], self._pipeline.flow(name).aggregated(text), (name,))
+                for name, text, tree in zip(step.inputs, step.expressions, trees, strict=True)
+            ]
+            if None in sides:
+                return None
+        columns = self._described(step, trees, step.sql, step.inputs)
+        if columns is not None:
+            create_views(self._connection, [step])
+        return columns
+
+    def _described(
+        self, step: Step, trees: Sequence[Tree], sql: str, inputs: Sequence[str]
+    ) -> tuple[Column, ...] | None:
+        try:
+            described = self._connection.execute(f"DESCRIBE {sql}").fetchall()
         except duckdb.Error as error:
-            self._findings.extend(self._explained(step, trees, error))
-            return
-        self._columns[step.name] = columns
-        named = {node["column_names"][-1].lower() for node in _all_nodes(trees) if node["class"] == "COLUMN_REF"}
-        self._named[step.name] = frozenset(named).union(*(self._named[name] for name in step.inputs))
+            self._findings.extend(self._explained(step, trees, error, inputs))
+            return None
+        columns = tuple(Column(name, kind) for name, kind, *_ in described)
+        then = "name one of them otherwise with AS, or leave it out: * EXCLUDE"
+        return None if self._repeated(columns, _where(step), then) else columns
+
+    def _declared(self, step: Step) -> tuple[Column, ...] | None:
+        """The columns that a function is declared to give, their types as DuckDB writes them."""
+        before = len(self._findings)
+        function = self._imported(step.function or "", _where(step))
+        if function is not None and not callable(function):
+            self._findings.append(Finding(f"{step.function} is no function", _where(step), "name one"))
+        columns = []
+        for column in step.columns:
+            try:
+                columns.append(Column(column.name, str(self._connection.sqltype(column.type))))
+            except duckdb.Error:
+                what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
+                self._findings.append(Finding(what, _where(step), "name a type, as BIGINT"))
+        self._repeated(columns, _where(step), "declare each column once")
+        if len(self._findings) > before:
+            return None
+        self._table(step.name, columns)
+        return tuple(columns)
+
+    def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> _Relation:
+        if step.function:
+            return _Relation(columns)
+        inputs = [self._relations[name] for name in step.inputs]
+        asked = {parts[-1].lower() for parts in columns_named(list(trees))}
+        names = {column.name.lower() for column in columns}
+        hidden = (frozenset[str]().union(*(each.hidden for each in inputs)) - asked) & names
+        lost = frozenset[str]().union(*(each.lost for each in inputs))
+        if step.op == "merge":
+            lost |= {name for name in hidden if not all(name in each.names for each in inputs)}
+        return _Relation(columns, hidden, lost & hidden)
+
+    def _repeatable(self, step: Step, relation: _Relation) -> bool:
+        """A combine is applied to its own results."""
+        return step.op != "combine" or self._alike(
+            step, {step.inputs[0]: self._relations[step.inputs[0]], step.name: relation}
+        )
+
+    def _alike(self, step: Step, relations: Mapping[str, _Relation]) -> bool:
+        """Whether all have the same columns; findings where not."""
+        shown = {name: relation.shown for name, relation in relations.items()}
+        before = len(self._findings)
+        for column in dict.fromkeys(column for each in shown.values() for column in each):
+            types = {name: each.get(column, "missing") for name, each in shown.items()}
+            if len(set(types.values())) > 1:
+                listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
+                then = "give them the same columns, of the same types: cast, or leave it out"
+                self._findings.append(Finding(f"column {column!r} is {listed}", _where(step), then))
+        return len(self._findings) == before
+
+    def _key_fits(self, step: Step, relation: _Relation) -> bool:
+        """Whether a new key is there and of its format; a finding if not."""
+        if not step.key or not (step.rekeys or step.function):
+            return True
+        found = {column.name: column.type for column in relation.columns}.get(step.key)
+        wanted = KEY_TYPES[step.key_format]
+        if found is None:
+            what, then = f"there is no column {step.key!r}", f"correct the name; {self._listed(step.inputs)}"
+        elif found not in wanted:
+            what = f"key column {step.key!r} is {found}, not {' or '.join(wanted)} under key format {step.key_format!r}"
+            then = "cast it, or name the key format that fits"
+        else:
+            return True
+        self._findings.append(Finding(what, _where(step), then))
+        return False
+
+    def _imported(self, path: str, where: str) -> object:
+        """What an import path names; None, and a finding if it is one, if there is nothing."""
+        try:
+            return imported(path, where) if is_import_path(path) else None
+        except Refused as refusal:
+            self._findings.extend(refusal.findings)
+            return None
+
+    def _table(self, name: str, columns: Sequence[Column]) -> None:
+        listed = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
+        self._connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")
 
     def _result(self, write: Write) -> tuple[Column, ...]:
-        hidden = {PARTITION} | {stream.offset.lower() for stream in self._pipeline.streams}
-        hidden -= self._named[write.step]
-        columns = tuple(column for column in self._columns[write.step] if column.name.lower() not in hidden)
+        relation = self._relations[write.step]
+        columns = tuple(column for column in relation.columns if column.name.lower() in relation.shown)
         where = f"table {write.table!r}, from step {write.step!r}"
         for column in columns:
             if write.lineage and column.name.lower() in LINEAGE:
@@ -175,91 +272,39 @@ class _Check:
                 self._findings.append(Finding(what, where, "give it a plain name with AS"))
         return columns
 
-    def _expression(self, step: Step, text: str) -> Mapping[str, Any] | None:
-        """The parse tree of an expression that may be used in `step`, else None and findings."""
-        before = len(self._findings)
-        try:
-            tree = _parse(self._connection, text)
-        except Refused as refusal:
-            (finding,) = refusal.findings
-            self._found(step, text, finding.what, finding.then)
-            return None
-        parts = [words for part, words in _FOREIGN_PARTS.items() if tree[part] and tree[part] != _NOTHING.get(part)]
-        for words in parts:
-            self._found(step, text, f"{words} is no part of an expression", "write it as a step of its own")
-        for what, then in dict(self._forbidden(step, tree, set())).items():
-            self._found(step, text, what, then)
-        return tree if len(self._findings) == before else None
-
-    def _forbidden(self, step: Step, tree: Any, opened: set[str]) -> Iterator[tuple[str, str]]:
-        """What `tree` must not do and what to do instead; macros are looked into."""
-        for node in _nodes(tree):
-            kind = node["class"]
-            name = str(node.get("function_name", "")).lower()
-            if kind == "SUBQUERY":
-                yield "a subquery would see the records of one task only", "use a join"
-            elif kind == "WINDOW":
-                yield "a window function would see the records of one task only", "use aggregate"
-            elif kind == "POSITIONAL_REFERENCE":
-                yield f"#{node['index']} names a column by its place", "name it"
-            elif name in self._aggregates and step.op != "aggregate":
-                yield f"{name} would see the records of one task only", "use it in aggregate, by key"
-            elif name in self._unsteady:
-                yield _unsteady(name)
-            elif kind == "COLUMN_REF" and len(node["column_names"]) == 1:
-                yield from self._no_column(step, node["column_names"][0])
-            elif name in self._macros and name not in opened:
-                opened.add(name)
-                for definition in self._macros[name]:
-                    yield from self._forbidden(step, _parse(self._connection, definition), opened)
-
-    def _no_column(self, step: Step, name: str) -> Iterator[tuple[str, str]]:
-        """What is wrong with a name for which DuckDB makes something up if there is no such column."""
-        if name.lower() in {column.name.lower() for source in step.inputs for column in self._columns.get(source, ())}:
-            return
-        if name.lower() in _CLOCKS:
-            yield _unsteady(name)
-        if name.lower() in {source.lower() for source in self._columns}:
-            yield f"{name} names a whole record", "name its columns"
-
-    def _explained(self, step: Step, trees: Sequence[Any], error: duckdb.Error) -> list[Finding]:
+    def _explained(
+        self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
+    ) -> list[Finding]:
         """One finding for each unknown column, or what DuckDB says."""
-        there = {name: [column.name for column in self._columns[name]] for name in step.inputs}
-        listed = "; ".join(f"{name} has {', '.join(names)}" for name, names in there.items())
-        unknown = sorted({name for tree in trees for name in self._unknown(step, tree)})
+        unknown = sorted({name for tree in trees for name in self._unknown(inputs, tree)})
         if unknown:
-            then = f"correct the name; {listed}"
+            then = f"correct the name; {self._listed(inputs)}"
             return [Finding(f"there is no column {name!r}", _where(step), then) for name in unknown]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-        return [Finding(what, _where(step), f"correct the expression; {listed}")]
+        return [Finding(what, _where(step), f"correct the expression; {self._listed(inputs)}")]
 
-    def _unknown(self, step: Step, tree: Any) -> Iterator[str]:
-        inputs = {name.lower() for name in step.inputs}
-        columns = {column.name.lower() for name in step.inputs for column in self._columns[name]}
-        nodes = list(_nodes(tree))
-        own = {str(node.get("alias", "")).lower() for node in nodes}
-        own.update(
-            node["column_names"][0].lower()
-            for outer in nodes
-            if outer["class"] == "LAMBDA"
-            for node in _nodes(outer["lhs"])
-            if node["class"] == "COLUMN_REF"
-        )
-        for node in nodes:
-            if node["class"] == "COLUMN_REF":
-                first, *rest = (part.lower() for part in node["column_names"])
-                if first not in columns | own and not (rest and self._is_column(inputs, first, rest[0])):
-                    yield ".".join(node["column_names"])
+    def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        known = names_made(tree).union(*(self._relations[name].names for name in inputs))
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            if first not in known and not (rest and rest[0] in self._aliased(inputs, first).names):
+                yield ".".join(parts)
 
-    def _is_column(self, inputs: set[str], alias: str, name: str) -> bool:
-        """Whether `alias.name` is a column: of the input of that name, or of any if it has another name."""
-        asked = {alias} if alias in inputs else inputs
-        return any(
-            name == column.name.lower()
-            for step in self._columns
-            if step.lower() in asked
-            for column in self._columns[step]
-        )
+    def _lost(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            lost = frozenset[str]().union(*(self._relations[name].lost for name in inputs if name in self._relations))
+            if first in lost or (rest and rest[0] in self._aliased(inputs, first).lost):
+                yield ".".join(parts)
+
+    def _aliased(self, inputs: Sequence[str], alias: str) -> _Relation:
+        """The input of that alias, one without columns if there is none."""
+        named = {self._pipeline.flow(name).alias.lower(): name for name in inputs}
+        return self._relations.get(named.get(alias, ""), _Relation(()))
+
+    def _listed(self, inputs: Sequence[str]) -> str:
+        there = {name: [column.name for column in self._relations[name].columns] for name in inputs}
+        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in there.items())
 
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
         names = [column.name.lower() for column in columns]
@@ -267,44 +312,11 @@ class _Check:
         self._findings.extend(Finding(f"two columns are named {name!r}", where, then) for name in repeated)
         return bool(repeated)
 
-    def _found(self, step: Step, text: str, what: str, then: str) -> None:
-        self._findings.append(Finding(what, f"{_where(step)}: {text}", then))
 
-
-def _create_view(connection: duckdb.DuckDBPyConnection, step: Step) -> None:
-    connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {step.sql}")
-
-
-def _unsteady(name: str) -> tuple[str, str]:
-    return f"{name} gives another result in each task and each run", "use the records' own columns"
-
-
-def _parse(connection: duckdb.DuckDBPyConnection, text: str) -> Mapping[str, Any]:
-    """The parse tree of a list of expressions. Raises Refused, with one finding, if it is none."""
-    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
-    assert row is not None
-    parsed = json.loads(row[0])
-    if parsed["error"]:
-        raise Refused(Finding(parsed["error_message"], text, "write DuckDB SQL expressions"))
-    if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
-        raise Refused(Finding("this is more than expressions", text, "write DuckDB SQL expressions"))
-    tree: Mapping[str, Any] = parsed["statements"][0]["node"]
-    return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
-
-
-def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
-    """All expressions in a parse tree."""
-    if isinstance(tree, dict):
-        if "class" in tree:
-            yield tree
-        tree = list(tree.values())
-    if isinstance(tree, list):
-        for child in tree:
-            yield from _nodes(child)
-
-
-def _all_nodes(trees: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
-    return (node for tree in trees for node in _nodes(tree))
+def _expressions(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A step's expressions, each with the inputs whose columns it sees."""
+    for number, text in enumerate(step.expressions):
+        yield text, (step.inputs[number],) if step.op == "cogroup" else step.inputs
 
 
 def _where(step: Step) -> str:

@@ -144,7 +144,11 @@ def _load(where: str) -> DeltaTable | None:
 
 
 def _create(where: str, columns: pa.Schema) -> DeltaTable:
-    return DeltaTable.create(where, Schema.from_arrow(columns), storage_options=storage_options())
+    # A retry would put a second CREATE after the one that came first.
+    once = CommitProperties(max_commit_retries=0)
+    return DeltaTable.create(
+        where, Schema.from_arrow(columns), storage_options=storage_options(), commit_properties=once
+    )
 
 
 def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:

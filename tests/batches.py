@@ -64,6 +64,7 @@ def run(ledger: Ledger, plan: Plan, attempt: int = 0, *, empty: bool = False) ->
                 (),
                 () if empty else tuple(_write(ledger.store, plan, write, task, attempt) for write in plan.writes()),
                 None,
+                1.5,
             )
             for task in group.tasks
         )

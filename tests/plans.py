@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch
-from partitioning.settings import Settings
+from partitioning.settings import DEFAULTS, Settings
+from partitioning.statistics import Statistics
 from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
@@ -36,8 +37,10 @@ def plan_of(
     parent: str | None = None,
     published: Plan | None = None,
     scheme: str | None = None,
-    groups: int = 2,
+    groups: int | None = None,
     limit: int | None = None,
+    settings: Settings = DEFAULTS,
+    statistics: Statistics | None = None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(
@@ -47,7 +50,8 @@ def plan_of(
         batch=batch,
         parent=parent,
         published=published,
-        settings=Settings.parse(scheme=scheme, groups=groups, limit=limit),
+        settings=Settings.parse(scheme=scheme, groups=groups, limit=limit, base=settings),
+        statistics=statistics,
     )
     assert plan is not None
     return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from partitioning.pipeline import Pipeline
 from partitioning.placement import placement_hash
 from partitioning.plan import Plan, TaskRef
 from partitioning.planner import plan_batch
-from partitioning.receipt import MASK64, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
+from partitioning.receipt import MASK64, HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
 from partitioning.settings import Settings
 from partitioning.store import MemoryStore
 from partitioning.streams import DROP, OWN_TASK, REFUSE, Column, Discovered, DiscoveredPartition, InputFile
@@ -140,7 +140,7 @@ def _task_receipt(ledger: Ledger, plan: Plan, task: TaskRef, seen: Sequence[Seen
         data = io.BytesIO()
         pq.write_table(pa.Table.from_pylist(rows), data)
         ledger.store.put(path, data.getvalue())
-    return TaskReceipt(task, partitions, (), path if rows else None)
+    return TaskReceipt(task, partitions, (), path if rows else None, len(seen) / 1000)
 
 
 def _keys(records: Sequence[Seen]) -> dict[str, int]:
@@ -185,4 +185,10 @@ def _receipt(plan: Plan, task: TaskRef, stream: str, partition: int, records: Se
         offenders=tuple(
             Offender(rule, partition, each.offset, each.key) for rule, found in broken.items() for each in found[:20]
         ),
+        heavy=_heavy(records),
     )
+
+
+def _heavy(records: Sequence[Seen]) -> tuple[HeavyKey, ...]:
+    counts = Counter(each.key for each in records if each.fate == TAKEN and each.key is not None)
+    return tuple(HeavyKey(key, count) for key, count in counts.most_common() if count >= max(100, counts.total() / 20))

@@ -75,7 +75,7 @@ def test_xcom_carries_the_plans_address_and_digest_and_no_plan(first):
     with create_session() as session:
         stored = session.execute(select(XComModel.key, XComModel.value).where(XComModel.run_id == run.run_id)).all()
     values = dict(stored)
-    uri = f"{root}/tail_activity/plans/0.json"
+    uri = f"{root}/tail_activity/plans/0.json.gz"
     assert set(values) == {"batch", "return_value"}
     assert values["batch"] == {"plan_uri": uri, "digest": values["batch"]["digest"]}
     assert [each["application_args"] for each in values["return_value"]] == [
@@ -107,7 +107,7 @@ def test_a_group_whose_plan_was_replaced_fails_without_a_retry(airflow, first):
     from plugins.spark_group import SparkGroupOperator, arguments
 
     _, root = first
-    plan = f"{root}/tail_activity/plans/0.json"
+    plan = f"{root}/tail_activity/plans/0.json.gz"
     job = SparkGroupOperator(task_id="run", **arguments(plan, "sha256:0", 0, "group 0"), retries=2)
     with pytest.raises(AirflowFailException, match="meant was sha256:0"):
         job.execute({})

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.plans import show_plan
-from partitioning.document import encode
+from partitioning.document import encode, pack, plain, unpack
+from partitioning.ledger import Ledger
 from partitioning.store import S3Store
 from tests.goldens import expect_golden
 from tests.landed import land_table
@@ -76,11 +77,10 @@ def test_plan_stores_what_explain_showed(landed: S3Store) -> None:
     shown = json.loads(coset("explain", PIPELINE, "--json").stdout)
     made = json.loads(coset("plan", PIPELINE, "--json").stdout)
     assert made["digest"] == shown["digest"]
-    assert (shown["uri"], made["uri"]) == (None, f"{landed.root}/delays/plans/0.json")
-    assert (
-        landed.get("delays/plans/0.json")
-        == json.dumps(made["plan"], sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    )
+    assert (shown["uri"], made["uri"]) == (None, f"{landed.root}/delays/plans/0.json.gz")
+    stored = Ledger(landed, "delays").plan(0)
+    assert stored is not None
+    assert made["plan"] == json.loads(json.dumps(plain(stored)))
 
 
 def test_explain_of_an_open_batch_and_of_that_batch_show_the_stored_plan(landed: S3Store) -> None:
@@ -209,16 +209,17 @@ def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
 
 def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
     coset("plan", PIPELINE)
-    data = landed.get("delays/plans/0.json")
+    data = landed.get("delays/plans/0.json.gz")
     assert data is not None
-    landed.put("delays/plans/0.json", data.replace(b'"batch":0', b'"batch":9', 1))
+    landed.put("delays/plans/0.json.gz", pack(unpack(data, "here").replace(b'"batch":0', b'"batch":9', 1)))
     for command in ("plan", "explain", "run", "status", "report"):
-        refused(coset(command, PIPELINE), "has digest sha256:", f"{landed.root}/delays/plans/0.json")
+        refused(coset(command, PIPELINE), "has digest sha256:", f"{landed.root}/delays/plans/0.json.gz")
     assert nothing_published(landed)
 
 
 def test_a_plan_of_a_foreign_version_is_refused(landed: S3Store) -> None:
-    landed.put("delays/plans/0.json", encode(plan_of(tails(), tails_found())).replace(b"coset.plan/1", b"coset.plan/9"))
+    foreign = encode(plan_of(tails(), tails_found())).replace(b"coset.plan/1", b"coset.plan/9")
+    landed.put("delays/plans/0.json.gz", pack(foreign))
     for command in ("plan", "explain", "run", "status"):
         refused(coset(command, PIPELINE), "the document is 'coset.plan/9', this version reads 'coset.plan/1'")
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
 from partitioning.document import digest
 from partitioning.errors import Refused
+from partitioning.flow import Flow
 from partitioning.ledger import Ledger
+from partitioning.partitioners import Changes, PartitioningContext
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
+from partitioning.schemes import Scheme
 from partitioning.settings import Settings
+from partitioning.shares import Share
 from partitioning.store import S3Store
 from spark_jobs.planning import disagreements, preview, take_up
 from spark_jobs.publication import abandon, decide, publish
@@ -140,6 +146,93 @@ def test_scheme_and_groups_are_those_asked_for(store: S3Store) -> None:
     assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == ("elastic(2)", 8, 3)
 
 
+def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    take_up(pipeline(store.root), store, Settings(schemes={"flights": Scheme.parse("tasks(3)")}))
+    asked = Settings(
+        schemes={"flights.select": Scheme.parse("tasks(6)")},
+        partitioners={"flights": "partitioning.partitioners:Even"},
+        grouper="round-robin",
+    )
+    again = take_up(pipeline(store.root), store, asked)
+    assert again.sentence.endswith("not the scheme and partitioner and grouper asked for")
+    same = take_up(pipeline(store.root), store, Settings(schemes={"flights.select": Scheme.parse("tasks(3)")}))
+    assert same.sentence == "Batch 0 is open: it is taken up again as it was planned"
+
+
+def scored(flights: Flow) -> None:
+    flights.process("math:fsum", {"tailnum": "VARCHAR"}, name="scored").write("scores")
+
+
+def rekeyed(flights: Flow) -> None:
+    flights.rekey("delay", key_format="long").aggregate("count(*) AS n", name="counted").write("counts")
+
+
+def running(flights: Flow) -> None:
+    flights.partial("count(*) AS n", by="tailnum").combine("sum(n)::BIGINT AS n", running=True, name="total").write("t")
+
+
+@pytest.mark.parametrize(
+    ("build", "part"),
+    [
+        (scored, "step scored runs the function math:fsum"),
+        (rekeyed, r"exchange flights.rekey.exchange moves the records of flights.rekey to murmur2\(delay\) mod 4"),
+        (running, "step total goes on from its own result of the batch before"),
+    ],
+)
+def test_a_plan_that_this_version_does_not_run_is_shown_and_not_stored(
+    store: S3Store, build: Callable[[Flow], None], part: str
+) -> None:
+    arrive(store, 0, 100)
+    made = Pipeline("late", source=store.root)
+    build(made.stream("flights", key="tailnum", partitions=4))
+    with pytest.raises(Refused, match=part) as refusal:
+        take_up(made, store)
+    assert [finding.then for finding in refusal.value.findings] == [
+        "`coset explain late` shows the plan; change the pipeline or its settings to run it"
+    ]
+    assert not list(store.list("late/"))
+    shown = preview(made, store)
+    assert shown.plan is not None
+    assert shown.sentence.endswith("; this version shows the plan but does not run it yet")
+
+
+def test_a_changed_partition_count_is_shown_and_not_stored(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    first = published(store)
+    made = Pipeline("late", source=store.root)
+    made.stream("flights", key="tailnum", partitions=8).aggregate("max(delay) AS delay").write("delays")
+    land_table(pa.table({"tailnum": ["N1"], "delay": [1]}), "flights", store.root, key="tailnum", partitions=8)
+    with pytest.raises(Refused, match="stream flights has 8 partitions now and is read as 4"):
+        take_up(made, store)
+    assert preview(made, store).plan is not None
+    assert Ledger(store, "late").plan(first.batch + 1) is None
+
+
+def test_a_partitioner_hears_of_the_plan_once_it_is_stored(store: S3Store) -> None:
+    arrive(store, 0, 100)
+    made = Pipeline("late", source=store.root)
+    made.stream("flights", key="tailnum", partitions=4).aggregate("max(delay) AS delay").write("delays")
+    asked = Settings(partitioners={"flights": f"{__name__}:Listening"})
+    preview(made, store, asked)
+    assert Listening.heard == []
+    take_up(made, store, asked)
+    take_up(made, store, asked)
+    assert [len(each.new) for each in Listening.heard] == [4]
+
+
+class Listening:
+    """One coset for each task, as there would be without it; it keeps what it was told."""
+
+    heard: ClassVar[list[Changes]] = []
+
+    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> list[Share]:
+        return [Share(context.cosets, (residue,)) for residue in range(context.cosets)]
+
+    def accepted(self, changes: Changes) -> None:
+        self.heard.append(changes)
+
+
 def test_an_unknown_column_is_refused_and_nothing_is_stored(store: S3Store) -> None:
     arrive(store, 0, 10)
     with pytest.raises(Refused, match="there is no column 'dealy'") as caught:
@@ -219,4 +312,4 @@ def test_sixteen_processes_that_plan_at_once_get_one_plan(store: S3Store) -> Non
     stored = Ledger(store, "late").plan(0)
     assert stored is not None
     assert {answer.strip() for answer, _ in answers} == {digest(stored)}
-    assert [entry.key for entry in store.list("late/")] == ["late/plans/0.json"]
+    assert [entry.key for entry in store.list("late/")] == ["late/plans/0.json.gz"]

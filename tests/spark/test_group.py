@@ -110,7 +110,7 @@ def test_findings_of_all_tasks_reach_who_submitted(s3: S3Server) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"plan_uri": "/plans/7.json"}, "no such plan"),
+        ({"plan_uri": "/plans/7.json.gz"}, "no such plan"),
         ({"digest": "sha256:0"}, "the plan is sha256:"),
         ({"group": 9}, "no task group 9"),
     ],
@@ -118,7 +118,7 @@ def test_findings_of_all_tasks_reach_who_submitted(s3: S3Server) -> None:
 def test_a_plan_that_is_not_the_one_meant_is_refused(good: Batch, change: dict[str, object], what: str) -> None:
     meant: dict[str, object] = {"plan_uri": good.uri, "digest": digest(good.plan), "group": 0, "master": "local[1]"}
     if "plan_uri" in change:
-        change = {"plan_uri": good.uri.replace("/plans/0.json", str(change["plan_uri"]))}
+        change = {"plan_uri": good.uri.replace("/plans/0.json.gz", str(change["plan_uri"]))}
     with pytest.raises(Refused, match=what):
         submit(**(meant | change))  # type: ignore[arg-type]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from partitioning.assignment import Task
 from partitioning.document import canonical, decode, digest, encode
+from partitioning.document import plain as shown_plain
 from partitioning.errors import Refused
 from partitioning.plan import Plan, TaskRef
 from partitioning.receipt import Receipt, TaskReceipt
@@ -45,8 +48,34 @@ def test_a_plan_comes_back_as_it_was() -> None:
     assert digest(again) == digest(plan)
 
 
+def test_a_plan_is_stored_as_rules_and_exceptions() -> None:
+    plan = plan_of(tails(), tails_found(), scheme="tasks(12)")
+    stored = json.loads(encode(plan))
+    assert stored["stages"][0]["tasks"] == {"count": 12, "exceptions": {}}
+    assert stored["streams"][0]["partitions"]["fields"]["end"] == {"first": 250, "step": 0}
+    odd = replace(plan.stages[0], tasks=(*plan.stages[0].tasks[:-1], Task(11, {"planes": (1,)})))
+    changed = replace(plan, stages=(odd,))
+    assert list(json.loads(encode(changed))["stages"][0]["tasks"]["exceptions"]) == ["11"]
+    assert decode(Plan, encode(changed), WHERE) == changed
+
+
+def test_what_people_see_of_a_plan_is_not_drawn_together() -> None:
+    plan = plan_of(tails(), tails_found())
+    shown = json.loads(json.dumps(shown_plain(plan)))
+    assert shown["digest"] == digest(plan)
+    assert shown["stages"][0]["tasks"][3]["reads"] == {"flights": [3, 7, 11], "planes": [3, 7]}
+    assert [part["end"] for part in shown["streams"][1]["partitions"]] == [100] * 8
+
+
+def test_a_rule_that_is_written_out_is_refused() -> None:
+    stored = json.loads(encode(plan_of(tails(), tails_found())))
+    del stored["digest"]
+    stored["streams"][0]["partitions"]["fields"]["end"] = [250] * 12
+    assert "not in canonical form" in refusal(sealed(stored), Plan)
+
+
 def test_optional_values_come_back_as_none() -> None:
-    receipt = Receipt("sha256:0", 0, 0, (TaskReceipt(TaskRef("a", 0), (), (), None),))
+    receipt = Receipt("sha256:0", 0, 0, (TaskReceipt(TaskRef("a", 0), (), (), None, 2.0),))
     assert decode(Receipt, encode(receipt), WHERE) == receipt
 
 

@@ -8,14 +8,17 @@ from dataclasses import replace
 import pytest
 
 from partitioning.assignment import assign
-from partitioning.changes import changes
 from partitioning.document import decode, digest, encode
 from partitioning.explain import Section, assignment_document, explain, markdown
 from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
+from partitioning.plan import Plan, TaskMove, TaskRef
 from partitioning.schemes import Scheme
 from tests.goldens import expect_golden
 from tests.plans import arrived, plan_of, tails, tails_found
+from tests.shown import merged, stream, unified
+from tests.shown import plan as whole
+from tests.shown import stage as hand_made
+from tests.shown import tails as shown_tails
 
 
 def many_tasks(null_keys: str = "own task") -> Pipeline:
@@ -100,62 +103,81 @@ def test_the_first_plan_has_nothing_to_be_compared_with() -> None:
     assert section(plan, "Changes").notes == ("There is no earlier plan to compare with.",)
 
 
-def test_a_new_scheme_is_a_change_of_the_stage() -> None:
-    found = changes(plan_of(tails(), tails_found()), plan_of(tails(), tails_found(), scheme="tasks(2)"))
-    assert [(each.what, each.before, each.now) for each in found] == [
-        ("stage flights+planes: scheme", "cogroup", "tasks(2)"),
-        ("stage flights+planes: cosets", "4", "2"),
-        ("stage flights+planes: tasks", "4", "2"),
-    ]
-
-
-def test_streams_that_come_and_go_are_named() -> None:
-    tail_plan, many = plan_of(tails(), tails_found()), plan_of(many_tasks(), many_found())
-    found = {each.what: (each.before, each.now) for each in changes(tail_plan, many)}
-    assert found["stream flights"] == ("there", "removed")
-    assert found["stream views"] == ("", "added")
-    assert found["stage flights+planes"] == ("there", "removed")
-    assert found["table joined"] == ("", "added")
-
-
-def test_partition_counts_policies_sql_and_columns_are_compared() -> None:
-    plan = plan_of(tails(), tails_found())
-    flights, planes = plan.streams
-    (stage,) = plan.stages
-    other = replace(
-        plan,
-        streams=(
-            replace(
-                flights,
-                declared=replace(flights.declared, partitions=24, null_keys="refuse"),
-                columns=flights.columns[:1],
-            ),
-            planes,
-        ),
-        stages=(replace(stage, steps=(replace(stage.steps[0], sql="SELECT 1"), *stage.steps[1:])),),
-    )
-    assert [(each.what, each.before, each.now) for each in changes(plan, other)] == [
-        ("stream flights: partitions", "12", "24"),
-        ("stream flights: null keys", "drop", "refuse"),
-        ("stream flights: column dep_delay", "DOUBLE", ""),
-        ("step flights.filter: SQL", stage.steps[0].sql, "SELECT 1"),
-    ]
-
-
-def test_tasks_that_changed_group_are_named() -> None:
-    plan = plan_of(tails(), tails_found())
-    first, second = plan.groups
-    moved = replace(
-        plan, groups=(replace(first, tasks=first.tasks[:1]), replace(second, tasks=first.tasks[1:] + second.tasks))
-    )
-    assert [(each.what, each.before, each.now) for each in changes(plan, moved)] == [
-        (f"task {first.tasks[1]}", "group 0", "group 1")
-    ]
-
-
 def test_cells_cannot_break_the_markdown_table() -> None:
     text = markdown([Section("T", ("a",), (("x | y\nz",),), ())])
     assert text == "### T\n\n| a        |\n| -------- |\n| x \\| y z |\n"
+
+
+def test_an_exchange_is_shown_with_what_it_moves_and_why() -> None:
+    expect_golden("explain_merged.md", markdown(explain(merged())[1:]))
+
+
+def test_three_waves_with_unifiers_and_state_read_as_the_golden_file() -> None:
+    expect_golden("explain_waves.md", markdown(explain(unified())[1:]))
+
+
+def test_a_plan_of_streams_alone_has_no_sections_or_columns_for_more() -> None:
+    sections = explain(shown_tails())
+    assert [each.title for each in sections] == [
+        "Streams",
+        "Stage flights+planes",
+        "Task groups",
+        "Result tables",
+        "Changes",
+    ]
+    assert sections[1].columns == ("task", "group", "flights", "planes", "records", "filter")
+    assert sections[2].columns == ("group", "tasks", "bytes", "records")
+
+
+def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_left() -> None:
+    plan = shown_tails("tasks(8)", dealt=[(0, 1, 2, 5), (3, 4, 6, 7)], batch=4)
+    cooling = replace(plan, stages=(replace(plan.stages[0], cooling=(6, 4)),))
+    shown = section(cooling, "Stage flights+planes")
+    assert shown.notes[0] == "Scheme tasks(8): 8 cosets, dealt to 2 tasks by shop.parts:ByBytes. as given."
+    assert [row[shown.columns.index("owns")] for row in shown.rows] == ["0-2, 5", "3-4, 6-7"]
+    assert [row[shown.columns.index("left until batch")] for row in shown.rows] == ["6", ""]
+    assert shown.rows[0][-2] == "flights: h(key) mod 8 in 0, 1, 2, 5"
+
+
+def test_a_stream_that_is_not_read_as_declared_is_named_with_how_it_is() -> None:
+    plan = shown_tails()
+    (stage,) = plan.stages
+    flights, planes = stage.inputs
+    changed = replace(flights, only=(8, 9, 10, 11), placement=replace(flights.placement, partitions=4))
+    notes = section(replace(plan, stages=(replace(stage, inputs=(changed, planes)),)), "Stage flights+planes").notes
+    assert notes[2:] == ("flights (partitions 8-11 only) is read as placed by murmur2(tailnum) mod 4.",)
+
+
+def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> None:
+    plan = shown_tails()
+    placed = replace(
+        plan, grouper="shop.racks:near", groups=(replace(plan.groups[0], location="rack-1"), plan.groups[1])
+    )
+    shown = section(placed, "Task groups")
+    assert shown.notes == ("Tasks are dealt to groups by shop.racks:near.",)
+    assert [row[-1] for row in shown.rows] == ["rack-1", ""]
+
+
+def test_moves_that_a_plan_tells_of_are_shown_with_their_reasons() -> None:
+    plan = shown_tails()
+    told = replace(plan, moves=(TaskMove(TaskRef("flights+planes", 2), 1, 0, "group 2 left"),))
+    shown = section(told, "Task moves")
+    assert shown.notes == ("1 task moved to another task group.",)
+    assert shown.rows == (("flights+planes/2", "group 1", "group 0", "group 2 left"),)
+
+
+def test_more_than_twenty_stages_are_cut_and_the_rest_counted() -> None:
+    pipeline = Pipeline("wide", source="s3://landing/topics")
+    for number in range(23):
+        pipeline.stream(f"s{number}", key="member", partitions=2).filter("true", name=f"f{number}").write(f"t{number}")
+    stages = [
+        hand_made(pipeline, f"s{number}", [stream(pipeline, f"s{number}")], [f"f{number}"]) for number in range(23)
+    ]
+    sections = explain(whole(pipeline, stages))
+    assert sum(each.title.startswith("Stage ") for each in sections) == 20
+    (more,) = [each for each in sections if each.title.startswith("…")]
+    assert (more.title, more.notes) == ("… and 3 more stages", ("They have 6 tasks.",))
+    assert sections[0].rows[-1][0] == "… and 3 more"
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_950, "1.0 MB")])

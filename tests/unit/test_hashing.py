@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partitioning.errors import Refused
-from partitioning.placement import placement_hash, read_key
+from partitioning.placement import hash_of, placement_hash, read_key
 from spark_jobs.hashing import key_texts, placement_hashes
 
 VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "murmur2.json").read_text())["vectors"]
@@ -67,6 +67,37 @@ def test_equals_the_scalar_hash_for_any_slice_with_any_nulls(keyed: tuple[str, l
     assert found == [placement_hash(key, key_format) for key in keys[skip:] if key is not None]
 
 
+# A placement of every kind that has a hash for keys of the format.
+_PLACEMENTS = {
+    "string": ["murmur2", "java", "builtins:len"],
+    "long": ["murmur2", "java", "builtins:abs"],
+    "int": ["murmur2", "java", "builtins:abs"],
+    "double": ["murmur2", "java", "tests.unit.test_hashing:sign"],
+    "uuid": ["murmur2", "java", "builtins:len"],
+    "bytes": ["murmur2", "zlib:crc32"],
+}
+
+
+def sign(key: float) -> int:
+    """A placement function of a user's own."""
+    assert isinstance(key, float)
+    return 1 if key > 0 else 0
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.sampled_from(sorted(_KEYS)).flatmap(_keys_of), st.integers(0, 3))
+def test_equals_the_scalar_hash_of_every_placement(
+    data: st.DataObject, keyed: tuple[str, list[object]], skip: int
+) -> None:
+    key_format, keys = keyed
+    placement = data.draw(st.sampled_from(_PLACEMENTS[key_format]))
+    keys = [None if key == -(2**63) else key for key in keys]
+    array = pa.array(keys, _TYPES[key_format])[skip:]
+    hashes, h = placement_hashes(array, key_format, placement), hash_of(placement, "here")
+    expected = [None if key is None else h(key, key_format) for key in keys[skip:]]
+    assert [None if key is None else int(found) for key, found in zip(keys[skip:], hashes, strict=True)] == expected
+
+
 @pytest.mark.parametrize(
     ("array", "key_format"),
     [
@@ -82,21 +113,38 @@ def test_equals_the_scalar_hash_for_any_slice_with_any_nulls(keyed: tuple[str, l
     ],
 )
 def test_the_layout_of_the_column_does_not_matter(array: pa.Array, key_format: str) -> None:
-    hashes = placement_hashes(array, key_format)
-    for value, found in zip(array.to_pylist(), hashes, strict=True):
-        assert value is None or found == placement_hash(value, key_format)
+    for placement in _PLACEMENTS[key_format]:
+        hashes, h = placement_hashes(array, key_format, placement), hash_of(placement, "here")
+        for value, found in zip(array.to_pylist(), hashes, strict=True):
+            assert value is None or found == h(value, key_format)
 
 
 def test_uuids_of_sixteen_bytes_hash_as_their_text() -> None:
     keys = [uuid.UUID(int=7), uuid.UUID("1d7a9b5e-0f3c-4b7a-8a53-0c9f3f5b6d21")]
     array = pa.array([key.bytes for key in keys], pa.binary(16)).cast(pa.uuid())
-    assert placement_hashes(array, "uuid").tolist() == [placement_hash(key, "uuid") for key in keys]
+    for placement in _PLACEMENTS["uuid"]:
+        assert placement_hashes(array, "uuid", placement).tolist() == [
+            hash_of(placement, "")(key, "uuid") for key in keys
+        ]
 
 
 def test_no_keys_at_all_are_no_error() -> None:
     assert placement_hashes(pa.nulls(3), "string").dtype == np.uint32
     assert len(placement_hashes(pa.array([], pa.string()), "string")) == 0
     assert len(placement_hashes(pa.array([], pa.int64()), "long")) == 0
+    assert len(placement_hashes(pa.nulls(3), "string", "java")) == 3
+    assert placement_hashes(pa.nulls(3), "string", "builtins:len").dtype == np.uint64
+    assert len(placement_hashes(pa.array([], pa.string()), "string", "builtins:len")) == 0
+
+
+def test_java_has_no_hashes_for_bytes() -> None:
+    with pytest.raises(Refused, match="no common hash"):
+        placement_hashes(pa.array([b"a"]), "bytes", "java")
+
+
+def test_a_wrong_answer_of_a_function_of_ones_own_is_refused_and_the_key_shown() -> None:
+    with pytest.raises(Refused, match="gives -7 for the key -7\n  where: placement builtins:int"):
+        placement_hashes(pa.array([5, -7]), "long", "builtins:int")
 
 
 @pytest.mark.parametrize(

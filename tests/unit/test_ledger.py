@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from partitioning.document import digest, encode
+from partitioning.document import digest, encode, pack
 from partitioning.errors import Conflict, Refused
 from partitioning.ledger import Ledger, Standing
 from partitioning.plan import Plan
@@ -80,7 +81,7 @@ def test_a_missing_plan_is_refused(ledger: Ledger) -> None:
     put_plan(ledger, 1, put_plan(Ledger(MemoryStore(), "other")))
     with pytest.raises(Refused, match="no plan of batch 0") as refusal:
         ledger.standing()
-    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json"
+    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json.gz"
 
 
 def test_a_plan_with_another_parent_is_refused(ledger: Ledger) -> None:
@@ -100,7 +101,7 @@ def test_a_plan_after_an_undecided_one_is_refused(ledger: Ledger) -> None:
 @pytest.mark.parametrize("changes", [{"batch": 7}, {"pipeline": "other"}])
 def test_a_plan_under_the_wrong_name_is_refused(ledger: Ledger, changes: dict[str, object]) -> None:
     plan = plan_of(tails(), tails_found())
-    ledger.store.put(ledger.key("plans", 0), encode(replace(plan, **changes)))
+    ledger.store.put(ledger.key("plans", 0), pack(encode(replace(plan, **changes))))
     with pytest.raises(Refused, match="this is the plan of batch"):
         ledger.standing()
 
@@ -112,12 +113,13 @@ def test_a_verdict_on_another_plan_is_refused(ledger: Ledger) -> None:
         ledger.standing()
 
 
-def test_a_corrupt_plan_is_refused_with_its_address(ledger: Ledger) -> None:
+@pytest.mark.parametrize("spoil", [lambda data: pack(data[:-40]), lambda data: pack(data)[:-40], lambda data: data])
+def test_a_corrupt_plan_is_refused_with_its_address(ledger: Ledger, spoil: Callable[[bytes], bytes]) -> None:
     plan = put_plan(ledger)
-    ledger.store.put(ledger.key("plans", 0), encode(plan)[:-40])
+    ledger.store.put(ledger.key("plans", 0), spoil(encode(plan)))
     with pytest.raises(Refused) as refusal:
         ledger.standing()
-    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json"
+    assert refusal.value.findings[0].where == "memory://store/tail_activity/plans/0.json.gz"
 
 
 def test_the_newest_plan_is_found_where_the_listing_lags_behind() -> None:

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.graph import Write
-from partitioning.pipeline import Flow, Pipeline
+from partitioning.flow import Flow
+from partitioning.graph import Step, Write
+from partitioning.pipeline import Pipeline
+from partitioning.streams import Column
 
 
 @pytest.fixture
@@ -117,6 +119,180 @@ def test_a_stream_and_a_table_differ_in_one_word(pipeline: Pipeline, flights: Fl
     assert [(stream.name, stream.table) for stream in pipeline.streams] == [("flights", False), ("planes", True)]
 
 
+def test_a_rekey_names_a_column_or_makes_one(pipeline: Pipeline, flights: Flow) -> None:
+    by_origin = flights.rekey("origin")
+    assert sql(pipeline) == 'SELECT * FROM "flights" AS "flights"'
+    assert pipeline.steps[-1].expressions == ('"origin"',)
+    by_year = flights.rekey("year", sql="year(day)", key_format="long", name="yearly")
+    assert sql(pipeline) == 'SELECT year(day) AS "year", * FROM "flights" AS "flights"'
+    assert [(flow.key, flow.key_format, flow.alias) for flow in (by_origin, by_year)] == [
+        ("origin", "string", "flights"),
+        ("year", "long", "yearly"),
+    ]
+    assert all(step.rekeys and not step.keyed for step in pipeline.steps)
+
+
+def test_a_merge_is_by_column_names_and_of_any_number_of_flows(pipeline: Pipeline, flights: Flow) -> None:
+    late, early = flights.filter("dep_delay > 0", name="late"), flights.filter("dep_delay < 0", name="early")
+    again = flights.filter("dep_delay = 0")
+    late.merge(early, again, name="all")
+    assert pipeline.steps[-1].inputs == ("late", "early", "flights.filter")
+    assert sql(pipeline) == (
+        'SELECT * FROM "late" UNION ALL BY NAME SELECT * FROM "early" UNION ALL BY NAME SELECT * FROM "flights.filter"'
+    )
+
+
+def test_a_cogroup_aggregates_each_flow_by_its_own_key(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
+    flights.cogroup("count(*) AS n", (planes, "max(seats) AS seats"))
+    assert sql(pipeline) == (
+        'SELECT coalesce("flights"."tailnum", "planes"."tail") AS "tailnum", '
+        '"flights".* EXCLUDE ("tailnum"), "planes".* EXCLUDE ("tail") '
+        'FROM (SELECT "tailnum", count(*) AS n FROM "flights" AS "flights" GROUP BY ALL) AS "flights" '
+        'FULL JOIN (SELECT "tail", max(seats) AS seats FROM "planes" AS "planes" GROUP BY ALL) AS "planes" '
+        'ON "flights"."tailnum" IS NOT DISTINCT FROM "planes"."tail"'
+    )
+    assert pipeline.steps[-1].expressions == ("count(*) AS n", "max(seats) AS seats")
+
+
+@pytest.mark.parametrize(
+    ("how", "last"),
+    [
+        ("inner", '"flights"."tailnum" = "owners"."k"'),
+        ("left", '"flights"."tailnum" = "owners"."k"'),
+        ("full", 'coalesce("flights"."tailnum", "planes"."tail") = "owners"."k"'),
+    ],
+)
+def test_a_join_of_several_is_one_step(pipeline: Pipeline, flights: Flow, planes: Flow, how: str, last: str) -> None:
+    owners = pipeline.table("owners", key="k", partitions=3)
+    flights.join([planes, owners], "seats, name", how=how, on="name <> ''")
+    assert pipeline.steps[-1].inputs == ("flights", "planes", "owners")
+    assert sql(pipeline).endswith(f" ON {last} AND (name <> '')")
+
+
+def test_a_partial_is_by_any_column_or_none_and_moves_only_by_another_key(pipeline: Pipeline, flights: Flow) -> None:
+    counted = flights.partial("count(*) AS n", by="origin", key_format="string").combine("sum(n)::BIGINT AS n")
+    total = flights.partial("count(*) AS n", name="all").combine("sum(n)::BIGINT AS n", fan_in=8, running=True)
+    own = flights.partial("count(*) AS n", by="tailnum", name="own").combine("sum(n)::BIGINT AS n")
+    assert [(flow.key, flow.key_format) for flow in (counted, total, own)] == [
+        ("origin", "string"),
+        ("", "string"),
+        ("tailnum", "string"),
+    ]
+    assert [(step.name, step.rekeys, step.keyed, step.state, step.fan_in) for step in pipeline.steps] == [
+        ("flights.partial", True, False, False, None),
+        ("flights.partial.combine", False, True, False, None),
+        ("all", True, False, False, None),
+        ("all.combine", False, True, True, 8),
+        ("own", False, False, False, None),
+        ("own.combine", False, True, False, None),
+    ]
+    assert [step.sql for step in pipeline.steps[:3]] == [
+        'SELECT "origin", count(*) AS n FROM "flights" AS "flights" GROUP BY ALL',
+        'SELECT "origin", sum(n)::BIGINT AS n FROM "flights.partial" AS "flights" GROUP BY ALL',
+        'SELECT count(*) AS n FROM "flights" AS "flights" GROUP BY ALL',
+    ]
+
+
+def test_a_partial_by_the_flows_own_key_keeps_its_format(pipeline: Pipeline) -> None:
+    orders = pipeline.stream("orders", key="id", key_format="long", partitions=4)
+    assert orders.partial("count(*) AS n", by="id").key_format == "long"
+
+
+def test_what_has_no_key_goes_on_without_one(pipeline: Pipeline, flights: Flow) -> None:
+    total = flights.partial("count(*) AS n").combine("sum(n)::BIGINT AS n", name="total")
+    total.select("n + 1 AS n").aggregate("max(n) AS n").write("t")
+    assert [step.sql for step in pipeline.steps[-2:]] == [
+        'SELECT n + 1 AS n FROM "total" AS "total"',
+        'SELECT max(n) AS n FROM "total.select" AS "total" GROUP BY ALL',
+    ]
+    assert total.rekey("n", key_format="long").key == "n"
+
+
+def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights: Flow) -> None:
+    kept = flights.process(math.fsum, {"tailnum": "VARCHAR", "score": "DOUBLE"}, stateful=True)
+    other = flights.process("shop.scores:split", {"part": "BIGINT"}, key="part", key_format="long", name="parts")
+    alone = flights.process("shop.scores:all", {"tailnum": "VARCHAR"}, partitionable=False, name="alone")
+    assert [(flow.key, flow.key_format) for flow in (kept, other, alone)] == [
+        ("tailnum", "string"),
+        ("part", "long"),
+        ("tailnum", "string"),
+    ]
+    first, second, third = pipeline.steps
+    assert first == Step(
+        "flights.process",
+        "process",
+        ("flights",),
+        'SELECT * FROM "flights" AS "flights"',
+        (),
+        "tailnum",
+        keyed=True,
+        state=True,
+        function="math:fsum",
+        columns=(Column("tailnum", "VARCHAR"), Column("score", "DOUBLE")),
+    )
+    assert (second.rekeys, second.keyed, second.partitions) == (True, False, None)
+    assert third.partitions == 1
+
+
+def test_a_repartition_keeps_what_was_asked_for(pipeline: Pipeline, flights: Flow) -> None:
+    flights.repartition(6, placement="shop.codecs:country")
+    flights.repartition(name="again")
+    assert [(step.partitions, step.placement) for step in pipeline.steps] == [
+        (6, "shop.codecs:country"),
+        (None, "murmur2"),
+    ]
+
+
+def test_a_step_more_changes_no_other_name(pipeline: Pipeline, flights: Flow) -> None:
+    def build(made: Pipeline, more: bool) -> list[str]:
+        first = made.stream("flights", key="tailnum", partitions=12)
+        if more:
+            first.filter("dep_delay > 60", name="late").write("late")
+        first.filter("dep_delay > 0").aggregate("count(*) AS n").rekey("n", key_format="long").write("t")
+        return [step.name for step in made.steps]
+
+    short, long = (build(Pipeline("p", source="s3://b/t"), more) for more in (False, True))
+    assert long == ["late", *short]
+    assert short == ["flights.filter", "flights.filter.aggregate", "flights.filter.aggregate.rekey"]
+
+
+def test_a_flow_is_found_again_by_its_name(pipeline: Pipeline, flights: Flow) -> None:
+    late = flights.filter("dep_delay > 0", name="late")
+    assert (pipeline.flow("late"), pipeline.flow("flights")) == (late, flights)
+    with pytest.raises(Refused, match="there is no stream or step 'lat'") as refusal:
+        pipeline.flow("lat")
+    assert refusal.value.findings[0].then == "there are: flights, late"
+
+
+def test_a_pipeline_holds_settings_of_its_own_by_stage_or_step() -> None:
+    made = Pipeline("p", scheme="cogroup", schemes={"joined": "elastic(2)"}, partitioners={"a+b": "shop.parts:halves"})
+    assert (str(made.scheme), str(made.schemes["joined"])) == ("cogroup", "elastic(2)")
+    assert made.partitioners == {"a+b": "shop.parts:halves"}
+
+
+def test_all_that_is_wrong_with_a_step_is_said_at_once(pipeline: Pipeline, flights: Flow, planes: Flow) -> None:
+    refused: list[Callable[[], object]] = [
+        lambda: flights.repartition(0, placement="crc32"),
+        lambda: flights.process(lambda table: table, {}, key="", key_format="avro"),
+        lambda: flights.join([flights.filter("a"), flights.partial("1", by="b")], "1", how="cross"),
+        lambda: Pipeline("a b", scheme="best", schemes={"x": "tasks(0)"}, partitioners={"y": "half"}),
+    ]
+    assert [len(_findings(each)) for each in refused] == [2, 3, 3, 4]
+
+
+def _findings(make: Callable[[], object]) -> list[str]:
+    with pytest.raises(Refused) as refusal:
+        make()
+    return [finding.what for finding in refusal.value.findings]
+
+
+def _made() -> Callable[[object], object]:
+    def inner(table: object) -> object:
+        return table
+
+    return inner
+
+
 REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "two steps of one name": ("two streams or steps", lambda p, f, q: (f.filter("a"), f.filter("b"))),
     "a step named as a stream": ("two streams or steps", lambda p, f, q: f.filter("a", name="planes")),
@@ -124,17 +300,66 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "a stream declared twice": ("two streams or steps", lambda p, f, q: p.stream("flights", key="k", partitions=1)),
     "a table written twice": ("written twice", lambda p, f, q: (f.write("t"), q.write("t"))),
     "an unknown join": ("unknown join 'cross'", lambda p, f, q: f.join(q, "1", how="cross")),
-    "a join with itself": ("cannot be told apart", lambda p, f, q: f.join(f.filter("a"), "1")),
+    "a join with itself": ("two are named 'flights'", lambda p, f, q: f.join(f.filter("a"), "1")),
+    "a cogroup with itself": ("two are named 'flights'", lambda p, f, q: f.cogroup("1", (f.filter("a"), "1"))),
+    "a merge with itself": ("merged with itself", lambda p, f, q: f.merge(f)),
+    "a merge of other keys": (r"flights: tailnum \(string\), planes: tail \(string\)", lambda p, f, q: f.merge(q)),
+    "a merge of other formats": ("different keys", lambda p, f, q: f.merge(f.rekey("tailnum", key_format="long"))),
+    "a merge with nothing": ("nothing to merge with", lambda p, f, q: f.merge()),
+    "a join with nothing": ("nothing to join with", lambda p, f, q: f.join([], "1")),
     "a join across pipelines": (
-        "cannot be told apart",
+        "of different pipelines",
         lambda p, f, q: f.join(Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1), "1"),
     ),
+    "a join without a key": (
+        "flights.partial.combine has no key",
+        lambda p, f, q: f.partial("1 AS n").combine("1 AS n").join(q, "1"),
+    ),
+    "a repartition without a key": (
+        "flights.partial.combine has no key",
+        lambda p, f, q: f.partial("1 AS n").combine("1 AS n").repartition(3),
+    ),
+    "a rekey to nothing": ("'' cannot be the key column", lambda p, f, q: f.rekey("")),
+    "a partial by nothing": ("'' cannot be the key column", lambda p, f, q: f.partial("1", by="")),
+    "an unknown key format": ("unknown key format 'avro'", lambda p, f, q: f.rekey("origin", key_format="avro")),
+    "a fan-in of one": ("a fan-in of 1 combines nothing", lambda p, f, q: f.combine("1", fan_in=1)),
+    "a function in a function": ("cannot be imported by name", lambda p, f, q: f.process(_made(), {"tailnum": "X"})),
+    "a lambda": ("cannot be imported by name", lambda p, f, q: f.process(lambda table: table, {"tailnum": "X"})),
+    "a method": ("cannot be imported by name", lambda p, f, q: f.process(Pipeline.stream, {"tailnum": "X"})),
+    "a partitioner that is no path": ("'best' cannot be", lambda p, f, q: Pipeline("x", partitioners={"a": "best"})),
+    "an unknown scheme of a step": ("unknown scheme 'best'", lambda p, f, q: Pipeline("x", schemes={"a": "best"})),
     "a step that is no name": ("no name for a step", lambda p, f, q: f.filter("a", name="a b")),
     "a table that is no name": ("no name for a table", lambda p, f, q: f.write("../x")),
     "a pipeline that is no name": ("no name for a pipeline", lambda p, f, q: Pipeline("a/b")),
     "a pipeline where the results lie": ("cannot be named 'tables'", lambda p, f, q: Pipeline("tables")),
     "an unknown scheme": ("unknown scheme", lambda p, f, q: Pipeline("x", scheme="best")),
 }
+
+
+@pytest.mark.parametrize(
+    "follow",
+    [
+        lambda flow, planes: flow.filter("n > 1"),
+        lambda flow, planes: flow.select("n"),
+        lambda flow, planes: flow.rekey("n"),
+        lambda flow, planes: flow.repartition(3),
+        lambda flow, planes: flow.merge(planes),
+        lambda flow, planes: planes.merge(flow),
+        lambda flow, planes: flow.aggregate("sum(n)"),
+        lambda flow, planes: planes.cogroup("1", (flow, "1")),
+        lambda flow, planes: planes.join([flow], "1"),
+        lambda flow, planes: flow.partial("sum(n) AS n"),
+        lambda flow, planes: flow.process("shop.scores:score", {"tail": "VARCHAR"}),
+        lambda flow, planes: flow.write("t"),
+    ],
+)
+def test_nothing_but_combine_may_follow_a_partial(
+    planes: Flow, flights: Flow, follow: Callable[[Flow, Flow], object]
+) -> None:
+    parts = flights.partial("count(*) AS n", by="tail", name="parts")
+    with pytest.raises(Refused, match="parts is partial"):
+        follow(parts, planes)
+    parts.combine("sum(n)::BIGINT AS n").write("t")
 
 
 @pytest.mark.parametrize("case", REFUSED)

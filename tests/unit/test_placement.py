@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.placement import KEY_FORMATS, key_bytes, murmur2, placement_hash
+from partitioning.placement import KEY_FORMATS, hash_of, java_hash, key_bytes, murmur2, placement_hash
+from partitioning.streams import Stream
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden/murmur2.json").read_text())["vectors"]
 READERS = {"string": str, "long": int, "int": int, "double": float, "uuid": uuid.UUID}
@@ -77,3 +78,98 @@ def test_every_nan_is_the_one_that_java_writes() -> None:
 def test_a_key_that_its_format_cannot_hold_is_refused(key: object, key_format: str) -> None:
     with pytest.raises(Refused):
         placement_hash(key, key_format)
+
+
+@pytest.mark.parametrize(
+    ("key", "key_format", "expected"),
+    [
+        ("user-1", "string", -836031825),
+        ("\ud83d\ude00", "string", 1772899),
+        ("\U0001f600", "string", 1772899),
+        (-1, "int", -1),
+        (-1, "long", 0),
+        (2**63 - 1, "long", -(2**31)),
+        (-0.0, "double", -(2**31)),
+        (1.5, "double", 1073217536),
+        (math.nan, "double", 2146959360),
+        (uuid.UUID(int=7 << 96 | 2), "uuid", 5),
+        (str(uuid.UUID(int=7 << 96 | 2)), "uuid", 5),
+    ],
+)
+def test_java_hashes_a_key_by_its_type(key: object, key_format: str, expected: int) -> None:
+    assert java_hash(key, key_format) == expected
+
+
+def test_a_placement_by_java_is_the_absolute_hash_and_nought_where_java_has_no_absolute() -> None:
+    h = hash_of("java", "here")
+    assert [h(key, "string") for key in ("user-1", "polygenelubricants", "A")] == [836031825, 0, 65]
+    assert h(-10, "int") % 3 == 1
+
+
+@pytest.mark.parametrize("name", ["murmur2", "java"])
+def test_a_key_that_its_format_cannot_hold_is_refused_by_every_placement(name: str) -> None:
+    for key, key_format in [(2**31, "int"), (5, "string"), ("no uuid", "uuid"), ("x", "avro")]:
+        with pytest.raises(Refused):
+            hash_of(name, "here")(key, key_format)
+
+
+def test_java_has_no_hash_for_bytes() -> None:
+    with pytest.raises(Refused, match="no common hash"):
+        hash_of("java", "here")(b"key", "bytes")
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "key_format", "expected"),
+    [
+        ("zlib:crc32", b"key", "bytes", 0x8A90ABA9),
+        ("builtins:len", "tail", "string", 4),
+        ("builtins:len", uuid.UUID(int=1), "uuid", 36),
+        ("builtins:abs", -7, "long", 7),
+        ("math:ceil", 1, "double", 1),
+    ],
+)
+def test_a_function_of_ones_own_is_given_the_plain_key(path: str, key: object, key_format: str, expected: int) -> None:
+    assert hash_of(path, "here")(key, key_format) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "key_format"),
+    [
+        ("builtins:int", -1, "long"),
+        ("builtins:str", 7, "long"),
+        ("math:sqrt", 4.0, "double"),
+        ("builtins:bool", 7, "long"),
+        ("math:factorial", 21, "long"),
+    ],
+)
+def test_any_other_answer_than_an_int_of_63_bits_is_refused_and_the_key_shown(
+    path: str, key: object, key_format: str
+) -> None:
+    with pytest.raises(Refused, match=f"for the key {key!r}\n  where: stream 'views'"):
+        hash_of(path, "stream 'views'")(key, key_format)
+
+
+@pytest.mark.parametrize("name", ["opaque", "murmur3", "no.such.module:function", "zlib:no_such_function"])
+def test_a_placement_without_a_hash_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="where: stream 'views'"):
+        hash_of(name, "stream 'views'")
+
+
+@pytest.mark.parametrize("placement", ["murmur2", "java", "opaque", "shop.codecs:country"])
+def test_a_stream_may_be_placed_by_any_of_these(placement: str) -> None:
+    assert Stream("views", "s3://landing/topics", "member", 4, placement=placement).findings() == ()
+
+
+@pytest.mark.parametrize(
+    ("placement", "key_format", "what"),
+    [
+        ("murmur3", "string", "unknown placement 'murmur3'"),
+        ("shop.codecs", "string", "unknown placement 'shop.codecs'"),
+        ("java", "bytes", "no common hash"),
+    ],
+)
+def test_a_stream_that_declares_no_such_placement_is_refused(placement: str, key_format: str, what: str) -> None:
+    stream = Stream("views", "s3://landing/topics", "member", 4, key_format, placement=placement)
+    (finding,) = stream.findings()
+    assert what in finding.what
+    assert finding.where == "stream 'views'"

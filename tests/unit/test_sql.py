@@ -9,11 +9,13 @@ import duckdb
 import pytest
 
 from partitioning.errors import Finding, Refused
-from partitioning.pipeline import Flow, Pipeline
-from partitioning.plan import PlannedStream
-from partitioning.stages import cut
+from partitioning.flow import Flow
+from partitioning.pipeline import Pipeline
+from partitioning.placement import KEY_FORMATS
+from partitioning.plan import PlannedStream, PlannedWrite, Stage
 from partitioning.streams import Column, Discovered
-from spark_jobs.sql import check, columns_needed, connect, create_views
+from spark_jobs.database import connect, create_views
+from spark_jobs.sql import KEY_TYPES, check, columns_needed
 
 FLIGHTS = Discovered(
     "flights",
@@ -54,8 +56,10 @@ def findings(build: Build) -> tuple[Finding, ...]:
 
 def needed(build: Build, stream: Discovered) -> tuple[str, ...]:
     made = pipeline(build)
-    stages = cut(made, check(made, [FLIGHTS, PLANES]))
-    stage = next(each for each in stages if stream.stream in each.streams)
+    results = check(made, [FLIGHTS, PLANES])
+    writes = tuple(PlannedWrite(write, results[write.table]) for write in made.writes)
+    # As far as the columns go, one stage of it all.
+    stage = Stage("all", (), made.steps, writes, "cogroup", 1, "", ())
     declared = next(each for each in made.streams if each.name == stream.stream)
     return columns_needed(stage, PlannedStream(declared, stream.columns, ()))
 
@@ -121,6 +125,7 @@ def test_steps_after_a_wrong_one_add_no_findings() -> None:
         "unnest(hops) AS hop",
         "DEP_DELAY + 1 AS more",
         "dep_delay -- a comment\n, hops",
+        "dep_delay AS délai /* a comment */",
     ],
 )
 def test_an_expression_over_one_record_is_allowed(expression: str) -> None:
@@ -158,6 +163,7 @@ def test_an_expression_over_one_record_is_allowed(expression: str) -> None:
         ("dep_delay; SELECT 1", "this is more than expressions"),
         ("dep_delay +", "syntax error"),
         ("dep_delay /*", "unterminated /* comment"),
+        ("dep_delay -- late", "a comment at the end hides what follows it"),
         ("", "SELECT clause without selection list"),
     ],
 )
@@ -226,6 +232,289 @@ def test_partition_and_offset_are_in_a_result_only_if_asked_for() -> None:
     ]
 
 
+AGGREGATED: dict[str, Build] = {
+    "aggregate": lambda flights, planes: flights.aggregate("max(dep_delay) AS late"),
+    "cogroup": lambda flights, planes: flights.cogroup("max(dep_delay) AS late", (planes, "geomean(seats) AS seats")),
+    "partial": lambda flights, planes: flights.partial("count(*) AS n", by="dep_delay", key_format="int").combine(
+        "sum(n)::BIGINT AS n"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AGGREGATED)
+def test_aggregates_are_allowed_where_they_are_by_key(case: str) -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        made = AGGREGATED[case](flights, planes)
+        assert isinstance(made, Flow)
+        made.write("t")
+
+    assert columns(build)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda flights, planes: flights.filter("count(*) > 1"),
+        lambda flights, planes: flights.select("max(dep_delay) AS late"),
+        lambda flights, planes: flights.rekey("late", sql="max(dep_delay)", key_format="int"),
+        lambda flights, planes: flights.join(planes, "sum(seats) AS seats"),
+    ],
+)
+def test_aggregates_are_refused_where_they_are_not(build: Build) -> None:
+    (finding,) = findings(build)
+    assert finding.then == "use it in aggregate, by key"
+
+
+def cogrouped(flights: str, planes: str) -> tuple[Finding, ...]:
+    return findings(lambda f, p: f.filter("true").cogroup(flights, (p, planes), name="both").write("t"))
+
+
+def test_a_cogroup_has_a_row_for_each_key_with_the_columns_of_all_flows() -> None:
+    made = pipeline(lambda f, p: f.filter("true").cogroup("max(dep_delay) AS late", (p, "count(*) AS n")).write("t"))
+    assert check(made, [FLIGHTS, PLANES])["t"] == (
+        Column("tailnum", "VARCHAR"),
+        Column("late", "INTEGER"),
+        Column("n", "BIGINT"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("flights", "planes", "unknown", "there"),
+    [
+        ("max(seats) AS a", "count(*) AS b", "seats", "flights.filter has tailnum, dep_delay"),
+        ("max(planes.seats) AS a", "count(*) AS b", "planes.seats", "flights.filter has tailnum, dep_delay"),
+        ("count(*) AS a", "max(dep_delay) AS b", "dep_delay", "planes has tailnum, seats"),
+        ("count(*) AS a", "max(flights.dep_delay) AS b", "flights.dep_delay", "planes has tailnum, seats"),
+        ("count(*) AS a", "max(flights.tailnum) AS b", "flights.tailnum", "planes has tailnum, seats"),
+        ("count(*) AS a", "sum(a) AS b", "a", "planes has tailnum, seats"),
+    ],
+)
+def test_the_expressions_of_a_cogroup_see_their_own_flow_only(
+    flights: str, planes: str, unknown: str, there: str
+) -> None:
+    (finding,) = cogrouped(flights, planes)
+    assert (finding.what, finding.where) == (f"there is no column {unknown!r}", "step 'both'")
+    assert there in finding.then
+
+
+@pytest.mark.parametrize("expression", ["seats", "count(*) AS n, seats", "*", "upper(tailnum) AS t"])
+def test_a_cogroup_never_has_two_rows_of_a_key(expression: str) -> None:
+    (finding,) = cogrouped("count(*) AS a", expression)
+    assert finding.what == "a cogroup has one row for each key, and this would make more"
+    assert finding.where == f"step 'both': {expression}"
+
+
+@pytest.mark.parametrize(
+    ("flights", "planes", "name"),
+    [
+        ("count(*) AS n", "count(*) AS n", "n"),
+        ("count(*) AS n, max(dep_delay) AS N", "count(*) AS m", "n"),
+        ("count(*) AS n", "count(*) AS tailnum", "tailnum"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused_in_a_cogroup(flights: str, planes: str, name: str) -> None:
+    (finding,) = cogrouped(flights, planes)
+    assert finding.what == f"two columns are named {name!r}"
+
+
+def test_merged_flows_need_the_same_columns_of_the_same_types() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        named = planes.select("seats::VARCHAR AS hops, seats AS dep_delay, 1 AS doors", name="named")
+        flights.merge(named, name="all").filter("dep_delay > 0").write("t")
+
+    assert [(finding.what, finding.where) for finding in findings(build)] == [
+        ("column 'hops' is VARCHAR[] in flights, VARCHAR in named", "step 'all'"),
+        ("column 'place' is STRUCT(gate INTEGER) in flights, missing in named", "step 'all'"),
+        ("column 'doors' is missing in flights, INTEGER in named", "step 'all'"),
+    ]
+
+
+def test_where_records_lie_is_in_the_way_of_no_merge_and_in_no_result() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        counted = planes.aggregate("count(*) AS n", name="counted")
+        other = planes.pipeline.stream("other", key="tailnum", partitions=3, offset="at")
+        other.merge(counted, name="all").write("t")
+        flights.merge(flights.filter("true"), name="both").select("_offset, _partition").write("u")
+
+    other = Discovered("other", (Column("tailnum", "VARCHAR"), Column("n", "BIGINT"), Column("at", "BIGINT")), ())
+    found = check(pipeline(build), [FLIGHTS, PLANES, other])
+    assert [[column.name for column in found[table]] for table in ("t", "u")] == [
+        ["tailnum", "n"],
+        ["tailnum", "_offset", "_partition"],
+    ]
+
+
+@pytest.mark.parametrize("named", ["_offset", "a._offset", "_OFFSET + 1"])
+def test_where_records_lie_cannot_be_asked_for_after_a_merge_in_which_some_have_no_place(named: str) -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        counted = planes.aggregate("max(seats) AS seats")
+        planes.filter("true", name="a").merge(counted).filter("true").select(f"{named} AS at", name="late").write("t")
+        flights.write("u")
+
+    (finding,) = findings(build)
+    assert finding.what.endswith("is not in all flows that were merged")
+    assert finding.then == "select it in each of them before"
+
+
+def test_a_place_that_one_of_the_merged_flows_selected_is_a_column_that_the_others_lack() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        planes.select("seats, _offset").merge(planes.filter("true"), name="all").write("t")
+        flights.write("u")
+
+    (finding,) = findings(build)
+    assert finding.what == "column '_offset' is BIGINT in planes.select, missing in planes.filter"
+
+
+@pytest.mark.parametrize(
+    ("expression", "what"),
+    [
+        ("sum(n) AS n", "column 'n' is BIGINT in parts, HUGEINT in whole"),
+        ("sum(n)::BIGINT AS m", "column 'n' is BIGINT in parts, missing in whole"),
+        ("sum(n)::BIGINT AS n, 1 AS one", "column 'one' is missing in parts, INTEGER in whole"),
+    ],
+)
+def test_a_combine_can_be_applied_to_its_own_results(expression: str, what: str) -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        flights.partial("count(*) AS n", by="tailnum", name="parts").combine(expression, name="whole").write("t")
+
+    assert findings(build)[0].what == what
+    assert findings(build)[0].where == "step 'whole'"
+
+
+def test_a_combine_may_give_its_columns_in_another_order() -> None:
+    def build(flights: Flow, _: Flow) -> None:
+        parts = flights.partial("count(*) AS n, max(dep_delay) AS late", by="tailnum")
+        parts.combine("max(late) AS late, sum(n)::BIGINT AS n").write("t")
+
+    assert columns(build) == ["tailnum", "late", "n"]
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (lambda f, p: f.rekey("origin", name="new"), "there is no column 'origin'"),
+        (lambda f, p: f.rekey("Tailnum", name="new"), "there is no column 'Tailnum'"),
+        (
+            lambda f, p: f.partial("1 AS one", by="origin", name="new").combine("1 AS one"),
+            "there is no column 'origin'",
+        ),
+        (
+            lambda f, p: f.rekey("dep_delay", name="new"),
+            "key column 'dep_delay' is INTEGER, not VARCHAR under key format 'string'",
+        ),
+        (
+            lambda f, p: f.rekey("gate", sql="place.gate", key_format="long", name="new"),
+            "key column 'gate' is INTEGER, not BIGINT under key format 'long'",
+        ),
+        (
+            lambda f, p: f.rekey("tailnum", key_format="bytes", name="new"),
+            "key column 'tailnum' is VARCHAR, not BLOB under key format 'bytes'",
+        ),
+        (lambda f, p: f.rekey("tailnum", sql="'N' || tailnum", name="new"), "two columns are named 'tailnum'"),
+        (
+            lambda f, p: f.process(
+                "math:fsum", {"tailnum": "VARCHAR", "n": "INT"}, key="n", key_format="long", name="new"
+            ),
+            "key column 'n' is INTEGER, not BIGINT under key format 'long'",
+        ),
+    ],
+)
+def test_a_new_key_is_a_column_of_its_format(build: Build, what: str) -> None:
+    (finding,) = findings(build)
+    assert (finding.what, finding.where) == (what, "step 'new'")
+
+
+def test_a_rekey_to_a_missing_column_names_those_there_are() -> None:
+    (finding,) = findings(lambda flights, _: flights.rekey("origin").write("t"))
+    assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"
+
+
+def test_a_new_key_of_each_format_can_be_made() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        for key_format, (kind, *_) in KEY_TYPES.items():
+            made = flights.rekey(key_format, sql=f"NULL::{kind}", key_format=key_format, name=f"by_{key_format}")
+            made.select("dep_delay").write(key_format)
+
+    assert set(KEY_TYPES) == set(KEY_FORMATS)
+    assert len(check(pipeline(build), [FLIGHTS, PLANES])) == len(KEY_TYPES)
+
+
+def processed(function: str, **declared: str) -> Build:
+    def build(flights: Flow, planes: Flow) -> None:
+        made = flights.process(function, {"tailnum": "VARCHAR", **declared}, name="scored")
+        made.filter("score > 0").join(planes, "score, seats").write("t")
+
+    return build
+
+
+def test_what_a_function_is_declared_to_give_is_a_relation_from_then_on() -> None:
+    made = pipeline(processed("math:fsum", score="double precision"))
+    assert check(made, [FLIGHTS, PLANES])["t"] == (
+        Column("tailnum", "VARCHAR"),
+        Column("score", "DOUBLE"),
+        Column("seats", "INTEGER"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "what"),
+    [
+        (processed("shop.scores:score", score="DOUBLE"), "'shop.scores:score' cannot be imported: No module"),
+        (processed("math:score", score="DOUBLE"), "'math:score' cannot be imported: module 'math' has no attribute"),
+        (processed("math:pi", score="DOUBLE"), "math:pi is no function"),
+        (processed("math:fsum", score="DUBLE"), "column 'score' is declared as 'DUBLE', which is no DuckDB type"),
+        (processed("math:fsum", score="DOUBLE", Score="DOUBLE"), "two columns are named 'score'"),
+        (lambda f, p: f.repartition(placement="shop.codecs:country").write("t"), "'shop.codecs:country' cannot be"),
+    ],
+)
+def test_a_function_must_be_there_and_its_columns_of_some_type(build: Build, what: str) -> None:
+    (finding,) = findings(build)
+    assert finding.what.startswith(what)
+
+
+def test_a_streams_placement_function_must_be_there() -> None:
+    made = Pipeline("p", source="s3://landing/topics")
+    made.stream("flights", key="tailnum", partitions=12, placement="shop.codecs:country").write("t")
+    with pytest.raises(Refused, match="cannot be imported") as refusal:
+        check(made, [FLIGHTS])
+    assert refusal.value.findings[0].where == "stream 'flights'"
+
+
+def test_a_function_is_given_all_columns() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        flights.select("dep_delay").process("math:fsum", {"tailnum": "VARCHAR"}).write("t")
+        planes.write("u")
+
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay", "hops", "place", "_offset")
+
+
+def test_merged_flows_need_what_is_named_before_and_after() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        late = flights.filter("dep_delay > 0")
+        late.merge(
+            flights, planes.select("seats AS dep_delay, NULL::VARCHAR[] AS hops, NULL::STRUCT(gate INTEGER) AS place")
+        ).aggregate("max(place.gate) AS gate").write("t")
+
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay", "place")
+
+
+def test_a_new_key_is_needed() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        flights.rekey("dep_delay", key_format="int").aggregate("count(*) AS n").write("t")
+        planes.rekey("double", sql="2 * seats", key_format="int").aggregate("count(*) AS n").write("u")
+
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay")
+    assert needed(build, PLANES) == ("tailnum", "seats")
+
+
+def test_both_sides_of_a_cogroup_need_the_columns_of_their_aggregates() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        flights.cogroup("max(dep_delay) AS late", (planes, "sum(seats) AS seats")).write("t")
+
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay")
+    assert needed(build, PLANES) == ("tailnum", "seats")
+
+
 def test_only_columns_that_are_named_are_needed_and_the_key() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         flights.filter("DEP_DELAY > 0").join(planes, "seats").aggregate("sum(seats) AS seats").write("t")
@@ -267,11 +556,10 @@ def test_what_a_filter_passes_on_to_a_table_is_needed() -> None:
 
 def test_the_columns_needed_are_enough_to_make_the_views() -> None:
     made = pipeline(lambda flights, planes: flights.filter("dep_delay > 0").join(planes, "seats").write("t"))
-    (stage,) = cut(made, check(made, [FLIGHTS, PLANES]))
     with connect() as connection:
         connection.execute("CREATE TABLE flights AS SELECT 'N1' AS tailnum, 5 AS dep_delay")
         connection.execute("CREATE TABLE planes AS SELECT 'N1' AS tailnum, 100 AS seats")
-        create_views(connection, stage.steps)
+        create_views(connection, made.steps)
         assert connection.execute('FROM "flights.filter.join"').fetchall() == [("N1", 100)]
 
 

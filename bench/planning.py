@@ -1,0 +1,164 @@
+"""`python -m bench.planning`: plan up to 1,000 streams of 1,000 partitions as 100,000 tasks, and show what it costs.
+
+Each size is planned in a process of its own: processor seconds of each part, peak memory, size of the document.
+To reach: seconds for each partition stay the same whatever the size, memory stays below 1 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from hashlib import md5
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeVar
+
+from bench.measure import measured
+from cli.output import show_table
+from partitioning.document import decode, digest, encode, pack, unpack
+from partitioning.explain import explain
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan
+from partitioning.planner import plan_batch
+from partitioning.settings import Settings
+from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
+
+T = TypeVar("T")
+
+SIZES = (125, 250, 500, 1000)
+PARTITIONS = 1000
+TASKS = 100
+GROUPS = 64
+_COLUMNS = (Column("key", "VARCHAR"), Column("value", "BIGINT"), Column("_offset", "BIGINT"))
+_SETTINGS = Settings.parse(scheme=f"tasks({TASKS})", groups=GROUPS)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One batch of one size: processor seconds of each part, bytes of memory, of the document, and compressed."""
+
+    streams: int
+    batch: int
+    tasks: int
+    read: float
+    plan: float
+    store: float
+    explain: float
+    memory: int
+    document: int
+    packed: int
+
+
+def figures(streams: int, batch: int, folder: Path) -> Figures:
+    """Plan a batch of so many streams after the one before, whose stored plan lies in `folder`; store it there."""
+    pipeline, columns = _pipeline(streams), {f"counts-{number}": _COLUMNS[:2] for number in range(streams)}
+    found = _found(streams, batch + 1)
+    with measured() as cost:
+        before, read = _timed(lambda: _published(folder, batch - 1) if batch else None)
+        plan, planned = _timed(
+            lambda: plan_batch(
+                pipeline,
+                found,
+                columns,
+                batch=batch,
+                parent=digest(before) if before else None,
+                published=before,
+                settings=_SETTINGS,
+            )
+        )
+        assert plan is not None
+        size, stored = _timed(lambda: _store(plan, folder))
+        _, explained = _timed(lambda: explain(plan, before))
+    tasks = sum(len(stage.tasks) for stage in plan.stages)
+    packed = (folder / f"{batch}.json.gz").stat().st_size
+    return Figures(streams, batch, tasks, read, planned, stored, explained, cost.memory, size, packed)
+
+
+def _published(folder: Path, batch: int) -> Plan:
+    return decode(Plan, unpack((folder / f"{batch}.json.gz").read_bytes(), "bench"), "bench")
+
+
+def _store(plan: Plan, folder: Path) -> int:
+    """Store the plan; the size of its document before it is compressed."""
+    data = encode(plan)
+    (folder / f"{plan.batch}.json.gz").write_bytes(pack(data))
+    return len(data)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.planning", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the figures for machines")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        streams, batch, folder = given.one
+        print(json.dumps(asdict(figures(int(streams), int(batch), Path(folder)))))
+        return 0
+    with TemporaryDirectory() as folder:
+        found = [_in_its_own_process(size, batch, folder) for size in SIZES for batch in (0, 1)]
+    if given.json:
+        print(json.dumps([asdict(each) for each in found]))
+        return 0
+    parts = ("read the last s", "plan s", "store s", "explain s", "µs for each partition")
+    columns = ("stream partitions", "tasks", "batch", *parts, "peak MiB", "document MB", "compressed MB")
+    show_table("Planning", columns, [_row(each) for each in found], (__doc__ or "").split("\n")[2:4])
+    return 0
+
+
+def _in_its_own_process(streams: int, batch: int, folder: str) -> Figures:
+    command = [sys.executable, "-m", "bench.planning", "--one", str(streams), str(batch), folder]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return Figures(**json.loads(done.stdout))
+
+
+def _row(each: Figures) -> list[object]:
+    partitions = each.streams * PARTITIONS
+    parts = [each.read, each.plan, each.store, each.explain]
+    sizes = [each.memory / 2**20, each.document / 1e6, each.packed / 1e6]
+    return [partitions, each.tasks, each.batch, *parts, sum(parts) / partitions * 1e6, *sizes]
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    started = time.process_time()
+    return work(), time.process_time() - started
+
+
+def _pipeline(streams: int) -> Pipeline:
+    pipeline = Pipeline("wide", source="s3://landing/topics")
+    for number in range(streams):
+        flow = pipeline.stream(f"stream-{number}", key="key", partitions=PARTITIONS)
+        flow.aggregate("count(*) AS value").write(f"counts-{number}")
+    return pipeline
+
+
+def _found(streams: int, arrivals: int) -> list[Discovered]:
+    """Streams of which each partition has had so many arrivals, each of one file."""
+    return [
+        Discovered(name, _COLUMNS, tuple(DiscoveredPartition(p, _files(name, p, arrivals)) for p in range(PARTITIONS)))
+        for number in range(streams)
+        for name in [f"stream-{number}"]
+    ]
+
+
+def _files(stream: str, partition: int, arrivals: int) -> tuple[InputFile, ...]:
+    folder = f"s3://landing/topics/{stream}/partition={partition}"
+    records = 900 + partition % 200
+    return tuple(
+        InputFile(
+            f"{folder}/{stream}+{partition}+{start:010}.parquet",
+            40 * records,
+            md5(f"{stream} {partition} {start}".encode(), usedforsecurity=False).hexdigest(),
+            start,
+            start + records,
+        )
+        for start in range(0, arrivals * records, records)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Candidates: schemes for each stage of a pipeline, tried on what a batch would read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+
+from partitioning.document import digest
+from partitioning.errors import Finding, Refused
+from partitioning.footprint import Footprint, footprint
+from partitioning.ledger import Standing
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan, Stage
+from partitioning.planner import plan_batch
+from partitioning.schemes import COGROUP, MAX, Scheme
+from partitioning.sections import many
+from partitioning.settings import DEFAULTS, Settings
+from partitioning.sizing import Proposal, Targets, propose, with_scheme
+from partitioning.statistics import Statistics
+from partitioning.streams import Column, Discovered
+from spark_jobs import sql
+from spark_jobs.figures import arrivals
+from spark_jobs.landed import discover
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What schemes are compared on: what a batch would read, what was published before, and the last figures."""
+
+    pipeline: Pipeline
+    discovered: tuple[Discovered, ...]
+    results: Mapping[str, tuple[Column, ...]]
+    batch: int
+    parent: str | None
+    published: Plan | None
+    history: tuple[Statistics, ...]
+    sentence: str
+
+    def plan(self, settings: Settings = DEFAULTS) -> Plan | None:
+        """The plan under these settings; None if there is nothing to read."""
+        return plan_batch(
+            self.pipeline,
+            self.discovered,
+            self.results,
+            batch=self.batch,
+            parent=self.parent,
+            published=self.published,
+            settings=settings,
+            statistics=self.history[-1] if self.history else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A way to deal a stage, by all the names that it has: its figures, or the findings with which it was refused."""
+
+    names: tuple[str, ...]
+    figures: Footprint | None
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The rows of each stage, and what is proposed."""
+
+    rows: Mapping[str, tuple[Row, ...]]
+    proposal: Proposal
+
+
+def basis(pipeline: Pipeline, standing: Standing, past: tuple[Statistics, ...], settings: Settings) -> Basis | None:
+    """What is there to compare schemes on; None if nothing has arrived.
+
+    An open batch is compared on what it reads, and so is the last published one if nothing is new since.
+    """
+    if standing.open and standing.plan is not None:
+        return _again(pipeline, standing.plan, past, f"Batch {standing.plan.batch} is open and keeps its plan")
+    discovered = discover(pipeline.streams)
+    batch = standing.plan.batch + 1 if standing.plan else 0
+    parent = digest(standing.plan) if standing.plan else None
+    results = sql.check(pipeline, discovered)
+    new = Basis(pipeline, discovered, results, batch, parent, standing.published, past, "")
+    plan = new.plan(settings)
+    if plan is not None:
+        return replace(new, sentence=f"Batch {batch} would read {many(plan.records, 'record')}")
+    if standing.published is None:
+        return None
+    return _again(pipeline, standing.published, past, f"Nothing is new since batch {standing.published.batch}")
+
+
+def _again(pipeline: Pipeline, plan: Plan, past: tuple[Statistics, ...], why: str) -> Basis:
+    """The batch of a plan, to be planned once more."""
+    results = {write.declared.table: write.columns for write in plan.writes()}
+    sentence = f"{why}: schemes are compared on the {many(plan.records, 'record')} of that batch"
+    return Basis(pipeline, arrivals(plan), results, plan.batch, plan.parent, None, past, sentence)
+
+
+def compare(found: Basis, settings: Settings, given: Sequence[str], targets: Targets) -> Compared:
+    """The figures of each scheme for each stage, the other stages being planned as they would be.
+
+    Raises Refused if the batch cannot be planned as it would be, or for a given scheme that is none.
+    """
+    plan = found.plan(settings)
+    assert plan is not None
+    proposal = propose(plan, found.history, targets)
+    asked = [_asked(text, plan) for text in given]
+    rows = {
+        stage.name: tuple(_rows(found, settings, plan, stage, _candidates(stage, proposal, asked, targets)))
+        for stage in plan.stages
+    }
+    return Compared(rows, proposal)
+
+
+def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
+    """`[STAGE=]SCHEME`: a stage or a step of one, and a scheme. Raises Refused if there is none such."""
+    name, _, scheme = text.rpartition("=")
+    names = [each.name for stage in plan.stages for each in (stage, *stage.steps)]
+    if name and name not in names:
+        listed = ", ".join(stage.name for stage in plan.stages)
+        raise Refused(Finding(f"there is no stage or step {name!r}", "--scheme", f"name one of {listed}, or a step"))
+    return name, Scheme.parse(scheme)
+
+
+def _candidates(
+    stage: Stage, proposal: Proposal, asked: Sequence[tuple[str, Scheme]], targets: Targets
+) -> Iterator[tuple[str, Scheme]]:
+    """Schemes to compare for a stage, each with the word that is said of it."""
+    for scheme in (COGROUP, MAX, Scheme("elastic", 2), Scheme("elastic", 4)):
+        yield str(scheme), scheme
+    meeting = lcm(*(each.placement.partitions for each in stage.inputs))
+    if len(stage.inputs) > 1 and meeting <= targets.max_tasks:
+        yield f"tasks({meeting})", Scheme("tasks", meeting)
+    for name, scheme in asked:
+        if name in ("", stage.name, *(step.name for step in stage.steps)):
+            yield str(scheme), scheme
+    for sized in proposal.stages:
+        if sized.stage == stage.name and sized.scheme is not None:
+            yield "proposed", sized.scheme
+
+
+def _rows(
+    found: Basis, settings: Settings, plan: Plan, stage: Stage, candidates: Iterator[tuple[str, Scheme]]
+) -> Iterator[Row]:
+    """A row for each way to deal the stage, under all the names it has; then those that are refused."""
+    ways = [(stage.tasks, Row((stage.scheme, "now"), footprint(plan, stage), ()))]
+    refused: list[Row] = []
+    for name, scheme in candidates:
+        try:
+            other = found.plan(with_scheme(settings, stage.name, [step.name for step in stage.steps], scheme))
+        except Refused as refusal:
+            refused.append(Row((name,), None, refusal.findings))
+            continue
+        assert other is not None
+        planned = other.stage(stage.name)
+        same = next((place for place, (tasks, _) in enumerate(ways) if tasks == planned.tasks), None)
+        if same is None:
+            ways.append((planned.tasks, Row((name,), footprint(other, planned), ())))
+        elif name not in (row := ways[same][1]).names:
+            ways[same] = planned.tasks, replace(row, names=(*row.names, name))
+    yield from (row for _, row in sorted(ways, key=lambda way: len(way[0])))
+    yield from dict.fromkeys(refused)

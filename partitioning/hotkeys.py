@@ -1,0 +1,110 @@
+"""Hot keys: keys with so many records that they alone make a task heavy, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from partitioning.placement import OPAQUE, hash_of, read_key
+from partitioning.plan import EXCHANGE, Input, Plan, Stage, TaskRef
+from partitioning.schemes import Scheme
+from partitioning.statistics import KeyFigures, Statistics, TaskFigures
+
+ISOLATE, COMBINE, NOTHING = "isolate", "combine", "nothing"
+
+# From this part of a mean task's records on, a key is hot.
+BOUND = Fraction(1, 2)
+# What shares a key's task is little if the task is at most so much heavier than the key, or than a mean task.
+_LITTLE = Fraction(5, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key that has at least `records` of the records that `task` of `stage` took.
+
+    That is `of_task` of what the task took, and `of_mean` of what a mean task did. `remedy` is isolate, combine
+    or nothing, `scheme` is what isolates the key, and `why` says what the remedy does.
+    """
+
+    stage: str
+    task: int
+    key: str
+    records: int
+    of_task: Fraction
+    of_mean: Fraction
+    remedy: str
+    scheme: Scheme | None
+    why: str
+
+
+def hot_keys(plan: Plan, statistics: Statistics, max_tasks: int = 1000) -> tuple[HotKey, ...]:
+    """The hot keys of a batch that ran, by its plan and its figures; first those that weigh most in their stage.
+
+    Tasks look at every record they take and name the keys that have a twentieth or more of a stream partition's,
+    with a count that is never too high. A key of several streams that is heavy in one of them has that one's count.
+    """
+    found = [each for stage in plan.stages for each in _of_stage(stage, statistics, max_tasks)]
+    return tuple(sorted(found, key=lambda each: (-each.of_mean, each.stage, each.task, each.key)))
+
+
+def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[HotKey]:
+    if not any(step.keyed for step in stage.steps):
+        return
+    tasks = [TaskRef(stage.name, task.task) for task in stage.tasks if not task.null_keys]
+    took = {task: _took(statistics.tasks[task]) for task in tasks if task in statistics.tasks}
+    mean = Fraction(sum(took.values()), len(tasks))
+    hot = [each for each in statistics.keys if each.task in took and each.total >= BOUND * mean]
+    for each in hot:
+        remedy, scheme, why = _remedy(stage, each, [one.key for one in hot], took[each.task], mean, max_tasks)
+        yield HotKey(
+            stage.name,
+            each.task.task,
+            each.key,
+            each.total,
+            Fraction(each.total, took[each.task]),
+            each.total / mean,
+            remedy,
+            scheme,
+            why,
+        )
+
+
+def _took(figures: TaskFigures) -> int:
+    return figures.records if figures.taken is None else figures.taken
+
+
+def _remedy(
+    stage: Stage, key: KeyFigures, hot: Sequence[str], task: int, mean: Fraction, max_tasks: int
+) -> tuple[str, Scheme | None, str]:
+    inputs = [each for each in stage.inputs if each.name in key.records]
+    if all(each.kind == EXCHANGE for each in inputs) and _only_aggregated(stage):
+        why = "partial() and combine() in place of aggregate() move one row of it from each task that has some"
+        return COMBINE, None, why
+    if task <= _LITTLE * mean:
+        return NOTHING, None, "its task has hardly more records than a mean one"
+    enough = _LITTLE * max(Fraction(key.total), mean)
+    if task <= enough:
+        why = "its task holds little else, so more tasks do not help; aggregate its records before they arrive"
+        return NOTHING, None, why
+    if any(each.placement.hash == OPAQUE for each in inputs):
+        why = f"the placement is {OPAQUE}, so what shares its stream partition cannot be told apart by hash"
+        return NOTHING, None, why
+    rest = task - key.total
+    for tasks in range(2 * stage.cosets, max_tasks + 1, stage.cosets):
+        beside = Fraction(rest * stage.cosets, tasks)
+        if key.total + beside <= enough and _alone(inputs[0], key.key, hot, tasks):
+            why = f"in one of {tasks} tasks it shares with about {round(beside):,} records instead of {rest:,}"
+            return ISOLATE, Scheme("tasks", tasks), why
+    return NOTHING, None, f"no number of tasks up to {max_tasks:,} parts it from other hot keys"
+
+
+def _only_aggregated(stage: Stage) -> bool:
+    return all(step.op == "aggregate" for step in stage.steps if step.keyed)
+
+
+def _alone(placed: Input, key: str, hot: Sequence[str], tasks: int) -> bool:
+    """Whether no other hot key falls to the same of so many tasks."""
+    h = hash_of(placed.placement.hash, f"placement of {placed.name}")
+    residues = [h(read_key(each, placed.placement.key_format), placed.placement.key_format) % tasks for each in hot]
+    return residues.count(residues[hot.index(key)]) == 1

@@ -1,0 +1,49 @@
+"""Traffic: how many records and bytes pass through an exchange, as far as that is known before it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from partitioning.plan import Exchange, Plan, PlannedPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Records and bytes; None where they are not known."""
+
+    records: int | None
+    bytes: int | None
+
+
+def traffic(plan: Plan, exchange: Exchange) -> Traffic:
+    """What passes through an exchange of this plan.
+
+    Of a stream it is what the plan reads of it. Of a step it is what the last batch's counts say; each record
+    counts with the mean size of those of the streams that the step's records come from.
+    """
+    if any(exchange.source == stream.name for stream in plan.streams):
+        parts = plan.stream(exchange.source).partitions
+        return _total(parts if exchange.only is None else [parts[number] for number in exchange.only])
+    if exchange.moves is None:
+        return Traffic(None, None)
+    origin = _total([part for name in sorted(_streams(plan, exchange.source)) for part in plan.stream(name).partitions])
+    assert origin.records is not None
+    assert origin.bytes is not None
+    return Traffic(exchange.moves, origin.bytes * exchange.moves // max(origin.records, 1))
+
+
+def _total(parts: list[PlannedPartition] | tuple[PlannedPartition, ...]) -> Traffic:
+    return Traffic(sum(part.end - part.start for part in parts), sum(part.bytes for part in parts))
+
+
+def _streams(plan: Plan, source: str) -> set[str]:
+    """The streams that a step's records come from."""
+    inputs = {step.name: step.inputs for stage in plan.stages for step in stage.steps}
+    found: set[str] = set()
+    left = [source]
+    while left:
+        name = left.pop()
+        left.extend(inputs.get(name, ()))
+        if name not in inputs:
+            found.add(name)
+    return found

@@ -1,0 +1,158 @@
+"""Expressions: the lists of SQL expressions that users write in steps, as DuckDB parses them, and what they may do.
+
+What an expression may do follows from one rule: its result must not depend on how many tasks there are, so
+it sees one record at a time, or in an aggregate the records of one key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import duckdb
+
+from partitioning.errors import Finding, Refused
+
+Tree = Mapping[str, Any]
+
+# Parts of a SELECT that an expression must leave alone, as the parse tree names them.
+_FOREIGN_PARTS = {
+    "from_table": "FROM",
+    "where_clause": "WHERE",
+    "group_expressions": "GROUP BY",
+    "having": "HAVING",
+    "qualify": "QUALIFY",
+    "sample": "USING SAMPLE",
+    "modifiers": "ORDER BY, LIMIT or DISTINCT",
+    "aggregate_handling": "GROUP BY ALL",
+}
+_NOTHING = {"aggregate_handling": "STANDARD_HANDLING"}
+# Columns that DuckDB makes up if there is none of that name.
+_CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
+_FUNCTIONS = """
+    SELECT lower(function_name), function_type, macro_definition FROM duckdb_functions()
+    WHERE function_type IN ('aggregate', 'macro') OR stability IN ('VOLATILE', 'CONSISTENT_WITHIN_QUERY')
+"""
+
+
+def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
+    """The parse tree of a list of expressions. Raises Refused, with one finding, if it is none."""
+    row = connection.execute("SELECT json_serialize_sql(?)", [f"SELECT {text}"]).fetchone()
+    assert row is not None
+    parsed = json.loads(row[0])
+    if parsed["error"]:
+        raise Refused(Finding(parsed["error_message"], text, "write DuckDB SQL expressions"))
+    if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
+        raise Refused(Finding("this is more than expressions", text, "write DuckDB SQL expressions"))
+    # What is written after a comment is no token.
+    if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
+        raise Refused(Finding("a comment at the end hides what follows it", text, "leave it out, or end its line"))
+    tree: Tree = parsed["statements"][0]["node"]
+    return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
+
+
+def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    """All expressions in a parse tree, or in several."""
+    if isinstance(tree, dict):
+        if "class" in tree:
+            yield tree
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        for child in tree:
+            yield from nodes(child)
+
+
+def columns_named(tree: Any) -> Iterator[tuple[str, ...]]:
+    """The columns that expressions name: `flights.dep_delay` as its two parts."""
+    for node in nodes(tree):
+        if node["class"] == "COLUMN_REF":
+            yield tuple(node["column_names"])
+
+
+def names_made(tree: Tree) -> set[str]:
+    """Names that expressions make for their own use, in lower case: aliases and the arguments of lambdas."""
+    made = {str(node.get("alias", "")).lower() for node in nodes(tree)}
+    for node in nodes(tree):
+        if node["class"] == "LAMBDA":
+            made.update(parts[0].lower() for parts in columns_named(node["lhs"]))
+    return made
+
+
+class Rules:
+    """What expressions may do, by the functions that DuckDB has."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._aggregates: set[str] = set()
+        self._unsteady: set[str] = set()
+        self._macros: dict[str, list[str]] = {}
+        for name, kind, definition in connection.execute(_FUNCTIONS).fetchall():
+            if kind == "aggregate":
+                self._aggregates.add(name)
+            elif kind == "macro":
+                self._macros.setdefault(name, []).append(definition)
+            elif name != "error":  # volatile only so that it is not called while planning
+                self._unsteady.add(name)
+
+    def broken(
+        self, tree: Tree, *, aggregates: bool, columns: Collection[str], relations: Collection[str]
+    ) -> dict[str, str]:
+        """What expressions must not do, and what to do instead. There are these columns, and these relations."""
+        found = {
+            f"{words} is no part of an expression": "write it as a step of its own"
+            for part, words in _FOREIGN_PARTS.items()
+            if tree[part] and tree[part] != _NOTHING.get(part)
+        }
+        for node in self._looked_into(tree):
+            found.update(self._broken_by(node, aggregates))
+            if node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
+                found.update(_made_up(node["column_names"][0], columns, relations))
+        return found
+
+    def aggregates(self, tree: Tree) -> bool:
+        """Whether each expression of a list aggregates, or is the same whatever the record."""
+        return all(
+            any(_function(node) in self._aggregates for node in self._looked_into(item))
+            or not any(node["class"] in {"COLUMN_REF", "STAR"} for node in nodes(item))
+            for item in tree["select_list"]
+        )
+
+    def _broken_by(self, node: Mapping[str, Any], aggregates: bool) -> Iterable[tuple[str, str]]:
+        kind, name = node["class"], _function(node)
+        if kind == "SUBQUERY":
+            yield "a subquery would see the records of one task only", "use a join"
+        elif kind == "WINDOW":
+            yield "a window function would see the records of one task only", "use aggregate"
+        elif kind == "POSITIONAL_REFERENCE":
+            yield f"#{node['index']} names a column by its place", "name it"
+        elif name in self._aggregates and not aggregates:
+            yield f"{name} would see the records of one task only", "use it in aggregate, by key"
+        elif name in self._unsteady:
+            yield _unsteady(name)
+
+    def _looked_into(self, tree: Any, opened: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:
+        """All expressions in a parse tree, and in the macros that they call."""
+        for node in nodes(tree):
+            yield node
+            if (name := _function(node)) not in opened:
+                for definition in self._macros.get(name, ()):
+                    yield from self._looked_into(parse(self._connection, definition), opened | {name})
+
+
+def _function(node: Mapping[str, Any]) -> str:
+    return str(node.get("function_name", "")).lower()
+
+
+def _made_up(name: str, columns: Collection[str], relations: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What is wrong with a name for which DuckDB makes something up if there is no such column."""
+    if name.lower() in columns:
+        return
+    if name.lower() in _CLOCKS:
+        yield _unsteady(name)
+    if name.lower() in relations:
+        yield f"{name} names a whole record", "name its columns"
+
+
+def _unsteady(name: str) -> tuple[str, str]:
+    return f"{name} gives another result in each task and each run", "use the records' own columns"

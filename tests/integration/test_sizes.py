@@ -1,0 +1,185 @@
+"""`coset schemes`, in process, on streams that were landed in a real S3 server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from cli.candidates import Basis, compare
+from cli.main import app
+from cli.sizes import show_compared
+from partitioning.document import digest
+from partitioning.hotkeys import hot_keys
+from partitioning.ledger import Ledger
+from partitioning.plan import TaskRef
+from partitioning.receipt import Receipt
+from partitioning.settings import Settings
+from partitioning.sizing import Targets
+from partitioning.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.store import S3Store
+from partitioning.verdict import PUBLISH, Commit, Verdict
+from spark_jobs.kernel import run_task
+from tests.goldens import expect_golden
+from tests.landed import land_table
+from tests.plans import COLUMNS, plan_of, tails, tails_found
+
+PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
+STAGE = "flights+planes"
+
+
+@pytest.fixture
+def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """A store with 1000 flights, 700 of them of one plane; all else goes to the same store."""
+    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    planes = pa.table({"tailnum": [f"N{number}" for number in range(50)], "seats": pa.array(range(50), pa.int64())})
+    land_table(planes, "planes", f"{store.root}/topics", key="tailnum", partitions=2)
+    arrive(store, 1000)
+    return store
+
+
+def arrive(store: S3Store, count: int) -> None:
+    keys = ["N7" if number % 10 < 7 else f"N{number % 50}" for number in range(count)]
+    table = pa.table({"tailnum": keys, "delay": pa.array(range(count), pa.int64())})
+    land_table(table, "flights", f"{store.root}/topics", key="tailnum", partitions=4)
+
+
+def coset(*words: str) -> Result:
+    return CliRunner().invoke(app, words)
+
+
+def compared(*words: str) -> dict[str, Any]:
+    result = coset("schemes", PIPELINE, "--json", *words)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def row(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (stage,) = document["stages"]
+    (found,) = (each for each in stage["schemes"] if name in each["names"])
+    return dict(found)
+
+
+def run_batch(store: S3Store) -> None:
+    """Plan the next batch, run its tasks by the kernel, and decide to publish it."""
+    planned = json.loads(coset("plan", PIPELINE, "--json").stdout)
+    ledger = Ledger(store, "delays")
+    plan = ledger.plan(planned["plan"]["batch"])
+    assert plan is not None
+    for group in plan.groups:
+        receipts = tuple(run_task(plan, task, 0, store.root) for task in group.tasks)
+        ledger.put_receipt(Receipt(digest(plan), group.group, 0, receipts), plan.batch)
+    verdict = ledger.put_verdict(Verdict(digest(plan), plan.batch, PUBLISH, 0, "all checks passed", ()))
+    ledger.put_commit(Commit(digest(plan), plan.batch, digest(verdict), (), ()))
+
+
+def test_the_comparison_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_of(tails(), tails_found(25_000, 10_000))
+    counts = enumerate([170_000, 70_000, 70_000, 70_000])
+    took = {TaskRef(STAGE, task): TaskFigures(count, 10 * count, count / 1e5) for task, count in counts}
+    hot = KeyFigures(TaskRef(STAGE, 0), "N1", {"flights": 80_000})
+    past = Statistics(0, tasks=took, cosets={STAGE: 4}, keys=(hot,))
+    found = Basis(
+        tails(),
+        tuple(tails_found(25_000, 10_000)),
+        {"tail_activity": COLUMNS},
+        0,
+        None,
+        None,
+        (past,),
+        "Batch 1 would read 380,000 records",
+    )
+    result = compare(found, Settings(), ["tasks(3)", "cogroup"], Targets(bytes=300_000, seconds=0.3))
+    show_compared(found, result, hot_keys(plan, past))
+    expect_golden("cli_schemes.txt", capsys.readouterr().out)
+
+
+def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: S3Store) -> None:
+    document = compared()
+    assert document["sentence"] == "Batch 0 would read 1,050 records"
+    assert (document["history"], document["hot_keys"]) == ([], None)
+    now = row(document, "now")
+    assert now["names"][:2] == ["cogroup", "now"]
+    assert (now["tasks"], now["reads"], now["amplification"], now["filtering"]) == (2, 6, 1.0, 0)
+    assert [row(document, "elastic(2)")[each] for each in ("tasks", "reads", "filtering")] == [4, 8, 4]
+    assert [row(document, "elastic(4)")[each] for each in ("tasks", "reads", "filtering")] == [8, 16, 8]
+    assert row(document, "tasks(4)")["names"] == ["elastic(2)", "tasks(4)"]
+    assert row(document, "now")["bytes"]["heaviest"] > row(document, "elastic(2)")["bytes"]["heaviest"]
+    assert not list(landed.list("delays/"))
+
+
+def test_what_is_refused_is_a_row_with_its_reason(landed: S3Store) -> None:
+    (finding,) = row(compared(), "max")["refused"]
+    assert finding["what"] == "scheme max keeps no keys together, but totals, delays needs them together"
+    text = coset("schemes", PIPELINE).stdout
+    assert "\nmax: refused " in text
+    assert "max is refused: scheme max keeps no keys together" in text
+
+
+def test_given_schemes_and_targets_are_used(landed: S3Store) -> None:
+    document = compared("--scheme", "tasks(3)", "--scheme", "tasks(6)", "--target-bytes", "1", "--max-tasks", "7")
+    assert row(document, "tasks(3)")["reads"] == 18
+    assert row(document, "tasks(6)")["tasks"] == 6
+    (stage,) = document["stages"]
+    assert 2 < stage["tasks"] <= 7
+    assert f"tasks({stage['tasks']})" == stage["proposed"]
+    assert row(document, "proposed")["tasks"] == stage["tasks"]
+    assert compared("--min-tasks", "4")["stages"][0]["tasks"] == 4
+    assert row(compared("--scheme", "totals=tasks(5)"), "tasks(5)")["tasks"] == 5
+
+
+def test_the_first_batch_goes_by_bytes_and_says_so(landed: S3Store) -> None:
+    text = coset("schemes", PIPELINE, "--target-seconds", "1").stdout
+    assert "No batch was published yet, so the proposal goes by bytes only." in text
+    assert "no batch has yet shown how many seconds that takes" in text
+    assert "Hot keys: unknown, as there are no receipts of a published batch." in text
+
+
+def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store) -> None:
+    run_batch(landed)
+    arrive(landed, 500)
+    document = compared("--target-seconds", "0.000001")
+    assert document["sentence"] == "Batch 1 would read 550 records"
+    assert document["history"] == [0]
+    assert "at the pace of the last batches" in document["stages"][0]["why"]
+    (key,) = document["hot_keys"]
+    assert (key["key"], key["stage"], key["records"]) == ("N7", STAGE, 720)
+    assert (key["remedy"], key["scheme"]) == ("nothing", None)
+    text = coset("schemes", PIPELINE).stdout
+    assert "Hot keys of the last published batch" in text
+    assert "\nN7 " in text
+
+
+def test_when_nothing_is_new_the_last_batch_is_compared(landed: S3Store) -> None:
+    before = compared()
+    run_batch(landed)
+    after = compared()
+    assert after["sentence"] == (
+        "Nothing is new since batch 0: schemes are compared on the 1,050 records of that batch"
+    )
+    assert [row(after, name)["bytes"] for name in ("now", "elastic(4)")] == [
+        row(before, name)["bytes"] for name in ("now", "elastic(4)")
+    ]
+
+
+def test_an_open_batch_is_compared_on_what_it_reads(landed: S3Store) -> None:
+    coset("plan", PIPELINE, "--limit", "10")
+    document = compared()
+    assert document["sentence"] == (
+        "Batch 0 is open and keeps its plan: schemes are compared on the 90 records of that batch"
+    )
+
+
+def test_wrong_targets_and_schemes_are_refused(landed: S3Store) -> None:
+    result = coset("schemes", PIPELINE, "--min-tasks", "9", "--max-tasks", "3")
+    assert (result.exit_code, "min_tasks is 9, max_tasks is 3" in result.stderr) == (3, True)
+    result = coset("schemes", PIPELINE, "--scheme", "flihgts=tasks(3)")
+    assert (result.exit_code, "there is no stage or step 'flihgts'" in result.stderr) == (3, True)
+    result = coset("schemes", PIPELINE, "--scheme", "spread")
+    assert (result.exit_code, "unknown scheme 'spread'" in result.stderr) == (3, True)

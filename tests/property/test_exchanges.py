@@ -1,0 +1,207 @@
+"""Exchanges of random graphs, against every set of positions there is and against records that are really dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain, combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partitioning.estimates import estimates
+from partitioning.exchanges import cuts
+from partitioning.graph import Graph, Step, Write
+from partitioning.placement import OPAQUE
+from partitioning.placements import Way, changes_keys, placements, places, target
+from partitioning.statistics import Statistics
+from partitioning.streams import Stream
+from partitioning.vertex_cut import vertex_cut
+from tests.exchanged import paths, tables, tables_of_one_task
+
+PLACEMENTS = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])
+FORMATS = st.sampled_from(["string"] * 8 + ["long"])
+COMMON = st.sampled_from(["rekey"] * 3 + ["merge"] * 4 + ["aggregate"] * 2 + ["filter", "select"])
+RARE = st.sampled_from(
+    ["join", "process", "repartition", "same key", "combine", "stateful", "stateful rekeyed", "one task", "all in one"]
+)
+OPTIONS: Mapping[str, dict[str, object]] = {
+    "rekey": {"rekeys": True},
+    "same key": {"op": "rekey", "rekeys": True, "expressions": ('"k"',)},
+    "aggregate": {"keyed": True},
+    "combine": {"keyed": True, "state": True},
+    "join": {"keyed": True},
+    "stateful": {"op": "process", "keyed": True, "state": True},
+    "stateful rekeyed": {"op": "process", "keyed": True, "state": True, "rekeys": True},
+    "one task": {"op": "process", "partitions": 1},
+    "all in one": {"op": "combine", "keyed": True, "key": ""},
+}
+
+
+@st.composite
+def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
+    """A graph of streams, many re-keyed, and some steps, often with an aggregate at the end.
+
+    Every step that nothing reads is a table, and some others are.
+    """
+    streams = tuple(
+        Stream(f"s{number}", "s3://landing/topics", "k", 4, draw(FORMATS), placement=draw(PLACEMENTS))
+        for number in range(draw(st.integers(1, 4)))
+    )
+    formats = {stream.name: stream.key_format for stream in streams}
+    steps: list[Step] = []
+
+    def add(name: str, op: str, inputs: list[str]) -> None:
+        step = _step(name, op, inputs, formats)
+        if op == "repartition":
+            step = replace(step, partitions=draw(st.sampled_from([None, 1, 5])), placement="java")
+        steps.append(step)
+        formats[name] = step.key_format
+
+    for stream in streams:
+        if draw(st.booleans()):
+            add(f"k{stream.name}", "rekey", [stream.name])
+    for number in range(draw(st.integers(0, most))):
+        op = draw(st.one_of(COMMON, COMMON, COMMON, RARE))
+        size = min(len(formats), 2 if op in {"merge", "join"} else 1)
+        # The latest names oftener, so that graphs are deep.
+        known = st.sampled_from([*formats, *list(formats)[-3:]])
+        add(f"t{number}", op, draw(st.lists(known, min_size=size, max_size=4, unique=True)))
+    if draw(st.integers(0, 3)):
+        add("last", "aggregate", list(formats)[-1:])
+    read = {name for step in steps for name in step.inputs}
+    written = [step.name for step in steps if step.name not in read or draw(st.integers(0, 4)) == 0]
+    return Graph(streams, tuple(steps), tuple(Write(f"of_{name}", name, "k", False, ()) for name in written))
+
+
+def _step(name: str, op: str, inputs: list[str], formats: Mapping[str, str]) -> Step:
+    key_format = formats[inputs[0]]
+    if op == "merge":
+        inputs = [each for each in inputs if formats[each] == key_format]
+    elif op != "join":
+        inputs = inputs[:1]
+    plain = Step(name, op, tuple(inputs), "", (name,), "k", key_format)
+    return replace(plain, **OPTIONS.get(op, {}))  # type: ignore[arg-type]
+
+
+def counts(graph: Graph) -> st.SearchStrategy[Statistics]:
+    """Figures of all streams and steps but merges, whose counts are sums."""
+    names = [stream.name for stream in graph.streams] + [step.name for step in graph.steps if step.op != "merge"]
+    return st.lists(st.integers(0, 20), min_size=len(names), max_size=len(names)).map(
+        lambda some: Statistics(0, dict(zip(names, some, strict=True)))
+    )
+
+
+@given(graphs(), st.data())
+@settings(deadline=None, max_examples=400)
+def test_equal_keys_meet_and_tables_hold_what_they_would_without_tasks(graph: Graph, data: st.DataObject) -> None:
+    made, found = cuts(graph, data.draw(st.one_of(st.none(), counts(graph))))
+    assert tables(made, found, placements(graph)) == tables_of_one_task(graph)
+
+
+@given(graphs(), st.data())
+@settings(deadline=None, max_examples=400)
+def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
+    graph: Graph, data: st.DataObject
+) -> None:
+    statistics = data.draw(st.one_of(st.none(), counts(graph)))
+    made, found = cuts(graph, statistics)
+    placed = placements(graph, statistics)
+    steps = {step.name: step for step in graph.steps}
+    changing = {step.name for step in graph.steps if changes_keys(step, placed)}
+    needed: set[str] = set()
+    for path in paths(graph, made, found):
+        step = steps[path.wants]
+        dirty = path.start in changing or not placed[path.start].lies(target(step, placed))
+        if dirty or step.op == "repartition":
+            assert len(path.exchanges) == 1, path
+            needed.update(path.exchanges)
+        else:
+            assert len(path.exchanges) <= 1, path
+    assert needed == {cut.source for cut in found}
+    assert len(found) == len(needed)
+    assert all(cut.readers and cut.wanted_by and cut.why and cut.hash != OPAQUE for cut in found)
+
+
+@given(graphs(most=4), st.data())
+@settings(deadline=None, max_examples=400)
+def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject) -> None:
+    statistics = data.draw(counts(graph))
+    _, found = cuts(graph, statistics)
+    placed = placements(graph, statistics)
+    steps = {step.name: step for step in graph.steps}
+    weights = {name: each.records for name, each in estimates(graph, statistics).items()}
+    changing = {step.name for step in graph.steps if changes_keys(step, placed)}
+    unplaced: dict[Way, list[set[str]]] = {}
+    for path in paths(graph, graph, ()):
+        way = target(steps[path.wants], placed)
+        if steps[path.wants].op != "repartition" and (path.start in changing or not placed[path.start].lies(way)):
+            unplaced.setdefault(way, []).append({path.start, *path.steps})
+    least = 0
+    for some in unplaced.values():
+        positions = sorted(set().union(*some))
+        tried = chain.from_iterable(combinations(positions, size) for size in range(len(positions) + 1))
+        least += min(
+            sum(weights[name] for name in chosen) for chosen in tried if all(each & {*chosen} for each in some)
+        )
+    implicit = [cut for cut in found if steps.get(cut.wanted_by[0], graph.steps[0]).op != "repartition"]
+    assert sum(cut.moves or 0 for cut in implicit) == least
+    late = {
+        (target(step, placed), name)
+        for step in graph.steps
+        if places(step) and step.op != "repartition"
+        for name in step.inputs
+    }
+    shuffled = sum(weights[name] for way, name in late if not placed[name].lies(way))
+    assert sum((cut.moves or 0) + (cut.spares or 0) for cut in implicit) == shuffled
+
+
+@given(graphs(), st.data())
+@settings(deadline=None, max_examples=200)
+def test_an_unrelated_flow_and_one_more_table_change_nothing_else(graph: Graph, data: st.DataObject) -> None:
+    made, found = cuts(graph)
+    assert cuts(graph) == (made, found)
+    more = Graph(
+        (Stream("other", "s3://landing/topics", "k", 3), *graph.streams),
+        (
+            Step("dirty", "rekey", ("other",), "", ("dirty",), "k", rekeys=True),
+            Step("counted", "aggregate", ("dirty",), "", ("counted",), "k", keyed=True),
+            *graph.steps,
+        ),
+        (Write("of_other", "counted", "k", False, ()), *graph.writes),
+    )
+    wider, exchanges = cuts(more)
+    assert tuple(step for step in wider.steps if step.name not in {"dirty", "counted"}) == made.steps
+    assert wider.writes[1:] == made.writes
+    assert [cut for cut in exchanges if cut.source != "dirty"] == list(found)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=300)
+def test_the_vertex_cut_is_the_cheapest_the_smallest_and_the_nearest_to_the_sinks(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 7))
+    before = {v: data.draw(st.lists(st.integers(0, v - 1), unique=True)) if v else [] for v in range(size)}
+    weights = {v: data.draw(st.integers(0, 4)) for v in range(size)}
+    sources, sinks = (data.draw(st.lists(st.integers(0, size - 1), min_size=1, unique=True)) for _ in range(2))
+
+    def reaches(start: int, without: set[int]) -> set[int]:
+        """The vertices before `start` and itself that can reach it without those."""
+        if start in without:
+            return set()
+        return {start}.union(*(reaches(each, without) for each in before[start]))
+
+    def separates(chosen: set[int]) -> bool:
+        return not any(reaches(sink, chosen) & set(sources) for sink in sinks)
+
+    tried = [{*some} for count in range(size + 1) for some in combinations(range(size), count)]
+    valid = [some for some in tried if separates(some)]
+    best = min((sum(weights[v] for v in some), len(some)) for some in valid)
+    ties = [some for some in valid if (sum(weights[v] for v in some), len(some)) == best]
+
+    def behind(chosen: set[int]) -> int:
+        return len(set().union(*(reaches(sink, chosen) for sink in sinks)))
+
+    found = vertex_cut(before, weights, sources, sinks)
+    assert found in ties
+    assert behind(set(found)) == min(behind(some) for some in ties)
+    assert sum(behind(some) == behind(set(found)) for some in ties) == 1

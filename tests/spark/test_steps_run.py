@@ -1,0 +1,228 @@
+"""Steps that need no exchange, run by the kernel from landed files, against DuckDB on the same records."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Callable
+from inspect import signature
+from itertools import chain
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cli.server import S3Server
+from partitioning.document import decode, encode
+from partitioning.flow import Flow
+from partitioning.pipeline import Pipeline
+from partitioning.plan import Plan, TaskRef
+from partitioning.planner import plan_batch
+from partitioning.receipt import TaskReceipt
+from partitioning.settings import Settings
+from partitioning.store import S3Store
+from spark_jobs.kernel import run_task
+from spark_jobs.landed import discover
+from spark_jobs.planning import not_runnable
+from spark_jobs.sql import check
+from tests.landed import land_table
+
+# Keys that all have, keys that only some have, and records without a key.
+RECORDS = {
+    "views": pa.table({"k": [f"key-{n % 67}" if n % 50 else None for n in range(300)], "v": list(range(300))}),
+    "more": pa.table({"k": [f"key-{n % 31 + 50}" if n % 40 else None for n in range(200)], "v": list(range(200))}),
+    "clicks": pa.table({"k": [f"key-{n % 83 + 20}" for n in range(250)], "c": [n * 7 % 100 for n in range(250)]}),
+}
+PARTITIONS = {"views": 8, "more": 12, "clicks": 4}
+
+Build = Callable[..., Flow]
+
+# What is built of the streams that it names, and the same in DuckDB's words.
+KEYED: dict[str, tuple[Build, str]] = {
+    "a merge of streams of 8 and 12 partitions, aggregated": (
+        lambda views, more: views.merge(more).aggregate("count(*) AS n, sum(v)::BIGINT AS v"),
+        "SELECT k, count(*), sum(v) FROM (FROM views UNION ALL FROM more) GROUP BY k",
+    ),
+    "a merge of a merge, filtered before and after": (
+        lambda views, more, clicks: (
+            views.filter("v % 3 > 0")
+            .merge(more)
+            .merge(clicks.select("c AS v"))
+            .filter("v > 20")
+            .aggregate("count(*) AS n, max(v) AS v")
+        ),
+        """
+        SELECT k, count(*), max(v)
+        FROM (FROM views WHERE v % 3 > 0 UNION ALL FROM more UNION ALL FROM clicks) WHERE v > 20 GROUP BY k
+        """,
+    ),
+    "a merge of three, of which one is an aggregate": (
+        lambda views, more, clicks: views.merge(more, clicks.aggregate("sum(c)::BIGINT AS v", name="sums")).aggregate(
+            "count(*) AS n, sum(v)::BIGINT AS v"
+        ),
+        """
+        SELECT k, count(*), sum(v)
+        FROM (FROM views UNION ALL FROM more UNION ALL SELECT k, sum(c) FROM clicks GROUP BY k) GROUP BY k
+        """,
+    ),
+    "a stream merged with a part of itself": (
+        lambda views: views.merge(views.filter("v > 100")).aggregate("count(*) AS n"),
+        "SELECT k, count(*) FROM (FROM views UNION ALL FROM views WHERE v > 100) GROUP BY k",
+    ),
+    "a cogroup of two": (
+        lambda views, clicks: views.cogroup("count(*) AS views", (clicks, "count(*) AS clicks, max(c) AS c")),
+        """
+        WITH a AS (SELECT k, count(*) AS views FROM views GROUP BY k),
+        b AS (SELECT k, count(*) AS clicks, max(c) AS c FROM clicks GROUP BY k)
+        SELECT coalesce(a.k, b.k), views, clicks, c FROM a FULL JOIN b ON a.k IS NOT DISTINCT FROM b.k
+        """,
+    ),
+    "a cogroup of three": (
+        lambda views, more, clicks: views.cogroup(
+            "count(*) AS a", (more.filter("v > 10"), "count(*) AS b, sum(v)::BIGINT AS v"), (clicks, "max(c) AS c")
+        ),
+        """
+        WITH keys AS (SELECT k FROM views UNION SELECT k FROM more WHERE v > 10 UNION SELECT k FROM clicks)
+        SELECT k, nullif((SELECT count(*) FROM views AS x WHERE x.k IS NOT DISTINCT FROM keys.k), 0),
+            nullif((SELECT count(*) FROM more AS x WHERE x.k IS NOT DISTINCT FROM keys.k AND v > 10), 0),
+            (SELECT sum(v) FROM more AS x WHERE x.k IS NOT DISTINCT FROM keys.k AND v > 10),
+            (SELECT max(c) FROM clicks AS x WHERE x.k = keys.k)
+        FROM keys
+        """,
+    ),
+    "an inner join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", on="c > 10"),
+        "SELECT k, views.v, more.v, c FROM views JOIN more USING (k) JOIN clicks USING (k) WHERE c > 10",
+    ),
+    "a left join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", how="left", on="c > 10"),
+        """
+        SELECT views.k, views.v, more.v, c FROM views LEFT JOIN more ON views.k = more.k
+        LEFT JOIN clicks ON views.k = clicks.k AND c > 10
+        """,
+    ),
+    "a full join of three": (
+        lambda views, more, clicks: views.join([more, clicks], "views.v, more.v AS w, c", how="full"),
+        "SELECT k, views.v, more.v, c FROM views FULL JOIN more USING (k) FULL JOIN clicks USING (k)",
+    ),
+    "joins one after the other": (
+        lambda views, more, clicks: views.join(more, "views.v, more.v AS w", how="left").join(
+            clicks, "v, w, c", how="inner"
+        ),
+        "SELECT k, views.v, more.v, c FROM views LEFT JOIN more USING (k) JOIN clicks USING (k)",
+    ),
+    "a full join of aggregates, one after the other": (
+        lambda views, more, clicks: (
+            views.aggregate("count(*) AS a")
+            .join(more.aggregate("count(*) AS b"), "a, b", how="full")
+            .join(clicks.aggregate("count(*) AS d"), "a, b, d", how="full")
+        ),
+        """
+        SELECT k, a, b, d FROM (SELECT k, count(*) AS a FROM views GROUP BY k)
+        FULL JOIN (SELECT k, count(*) AS b FROM more GROUP BY k) USING (k)
+        FULL JOIN (SELECT k, count(*) AS d FROM clicks GROUP BY k) USING (k)
+        """,
+    ),
+    "a partial by the key that the flow has, combined": (
+        lambda views, more: (
+            views.merge(more)
+            .partial("v % 2 AS odd, count(*) AS n, max(v) AS v", by="k")
+            .combine("odd, sum(n)::BIGINT AS n, max(v) AS v")
+        ),
+        "SELECT k, v % 2 AS odd, count(*), max(v) FROM (FROM views UNION ALL FROM more) GROUP BY ALL",
+    ),
+}
+
+STATELESS: dict[str, tuple[Build, str]] = {
+    "a merge as it is": (lambda views, more: views.merge(more), "FROM views UNION ALL FROM more"),
+    "a merge with what has no offset": (
+        lambda views, clicks: views.merge(clicks.select("c AS v")),
+        "FROM views UNION ALL FROM clicks",
+    ),
+    "a rekey by a column": (
+        lambda views: views.rekey("v", key_format="long").filter("v > 7").select("k"),
+        "SELECT v, k FROM views WHERE v > 7",
+    ),
+    "a rekey by an expression": (
+        lambda clicks: clicks.rekey("c2", sql="upper(k) || c").merge(clicks.rekey("c2", sql="k || '-'", name="other")),
+        "SELECT upper(k) || c AS c2, k, c FROM clicks UNION ALL SELECT k || '-', k, c FROM clicks",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def source(s3: S3Server) -> str:
+    landed = f"s3://test/{uuid.uuid4().hex}/topics"
+    for name, table in RECORDS.items():
+        land_table(table, name, landed, key="k", partitions=PARTITIONS[name])
+    return landed
+
+
+def _planned(source: str, build: Build, scheme: str) -> Plan:
+    pipeline = Pipeline("steps", source=source)
+    build(
+        *(
+            pipeline.stream(name, key="k", partitions=PARTITIONS[name], null_keys="own task")
+            for name in signature(build).parameters
+        )
+    ).write("t")
+    found = discover(pipeline.streams)
+    plan = plan_batch(pipeline, found, check(pipeline, found), settings=Settings.parse(scheme=scheme))
+    assert plan is not None
+    assert not_runnable(plan) == ()
+    return decode(Plan, encode(plan), "a plan")
+
+
+def _run(plan: Plan, store: S3Store) -> list[TaskReceipt]:
+    return [
+        run_task(plan, TaskRef(stage.name, task.task), 0, store.root) for stage in plan.stages for task in stage.tasks
+    ]
+
+
+def _rows(store: S3Store, receipts: list[TaskReceipt], table: str) -> list[tuple[object, ...]]:
+    files = [
+        store.get(f"tables/{table}/{file.path}") or b""
+        for receipt in receipts
+        for file in receipt.files
+        if file.table == table
+    ]
+    tables = [pq.read_table(io.BytesIO(file)).to_pydict() for file in files]
+    return sorted(chain.from_iterable(zip(*each.values(), strict=True) for each in tables), key=str)
+
+
+def _direct(sql: str) -> list[tuple[object, ...]]:
+    with duckdb.connect() as connection:
+        for name, table in RECORDS.items():
+            connection.register(name, table)
+        return sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def _assert_each_record_was_taken_once(plan: Plan, receipts: list[TaskReceipt]) -> None:
+    seen = [each for receipt in receipts for each in receipt.partitions]
+    for stream in plan.streams:
+        taken = sum(each.taken for each in seen if each.stream == stream.name)
+        assert taken == len(RECORDS[stream.name])
+    assert not any(each.offenders for each in seen)
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "tasks(1)", "tasks(6)"])
+@pytest.mark.parametrize("case", KEYED)
+def test_steps_give_the_rows_that_duckdb_gives(source: str, store: S3Store, case: str, scheme: str) -> None:
+    build, sql = KEYED[case]
+    plan = _planned(source, build, scheme)
+    receipts = _run(plan, store)
+    assert _rows(store, receipts, "t") == _direct(sql)
+    _assert_each_record_was_taken_once(plan, receipts)
+
+
+@pytest.mark.parametrize("scheme", ["max", "cogroup", "elastic(3)", "tasks(5)"])
+@pytest.mark.parametrize("case", STATELESS)
+def test_steps_that_need_no_keys_together_run_under_every_scheme(
+    source: str, store: S3Store, case: str, scheme: str
+) -> None:
+    build, sql = STATELESS[case]
+    plan = _planned(source, build, scheme)
+    receipts = _run(plan, store)
+    assert _rows(store, receipts, "t") == _direct(sql)
+    _assert_each_record_was_taken_once(plan, receipts)

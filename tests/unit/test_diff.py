@@ -1,0 +1,259 @@
+"""Diff: what changed between two plans, which keys change hands, why, and what becomes of the results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from partitioning.assignment import Task
+from partitioning.changes import changes
+from partitioning.diff import diff, diff_sections
+from partitioning.explain import explain
+from partitioning.handover import Part, handovers, moved
+from partitioning.ownership import kept
+from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.results import results
+from partitioning.sections import markdown
+from tests.goldens import expect_golden
+from tests.shown import fed, merged, tails, unified
+
+
+def listed(before: Plan, now: Plan) -> list[tuple[str, str, str]]:
+    return [(each.what, each.before, each.now) for each in changes(before, now)]
+
+
+def test_a_new_scheme_reads_as_the_golden_file() -> None:
+    expect_golden("diff_scheme.md", markdown(diff_sections(diff(tails(), tails("elastic(2)", batch=1)))))
+
+
+def test_new_unifiers_state_and_groups_read_as_the_golden_file() -> None:
+    before = unified(24, batch=3, wrote=2, totals=2)
+    expect_golden("diff_state.md", markdown(diff_sections(diff(before, unified(300, totals=3)))))
+
+
+def test_the_same_plan_twice_is_no_change() -> None:
+    found = diff(tails(), tails())
+    assert found.sentences == ("No change: both are the same plan.",)
+    (only,) = diff_sections(found)
+    assert (only.title, only.rows, only.notes) == ("Changes", (), found.sentences)
+
+
+def test_a_plan_with_other_offsets_says_that_nothing_else_changed() -> None:
+    assert diff(tails(), tails(batch=1)).sentences == ("Nothing changed but the offsets.",)
+
+
+def test_explain_compares_in_the_same_words_as_diff() -> None:
+    before, now = tails(), tails("tasks(3)", batch=1)
+    assert explain(now, before)[-2:] == diff_sections(diff(before, now))
+
+
+def test_twice_the_tasks_take_over_half_the_keys() -> None:
+    flights, planes = handovers(tails(), tails("elastic(2)", batch=1))
+    assert (flights.name, planes.name) == ("flights", "planes")
+    assert flights.keys == planes.keys == Fraction(1, 2)
+    assert flights.tasks == Part(4, 8)
+    assert flights.why == "scheme cogroup → elastic(2)"
+    # 8 tasks: partitions 0 to 3 of planes stay whole in tasks 0 to 3, the others go whole to new ones.
+    assert (planes.partitions, planes.records, planes.bytes) == (Part(4, 8), Part(1000, 2000), Part(10_000, 20_000))
+    # Each partition of flights holds keys of two tasks, one of them new.
+    assert (flights.partitions, flights.records) == (Part(12, 12), Part(1500, 3000, exact=False))
+
+
+def test_a_new_partition_count_is_the_reason_where_keys_change_hands() -> None:
+    found = handovers(tails(), tails(flights=6, batch=1))
+    assert {each.why for each in found} == {"partitions of flights 12 → 6"}
+    assert {each.keys for each in found} == {Fraction(1, 2)}
+
+
+def test_nothing_changes_hands_if_the_count_changes_and_the_tasks_stay() -> None:
+    before, now = tails(), tails(flights=20, batch=1)
+    assert handovers(before, now) == ()
+    assert listed(before, now) == [("stream flights: partitions", "12", "20")]
+
+
+def test_tasks_that_are_only_numbered_anew_hand_over_nothing_but_their_group() -> None:
+    before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
+    now = tails("tasks(6)", dealt=[(4, 5), (0, 1), (2, 3)], groups=1, batch=1)
+    assert handovers(before, now) == ()
+
+
+def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
+    before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
+    now = tails("tasks(6)", dealt=[(0,), (1, 2, 3), (4, 5)], groups=1, batch=1)
+    flights, _ = handovers(before, now)
+    assert (flights.keys, flights.tasks, flights.why) == (Fraction(1, 6), Part(1, 3), "the cosets were dealt anew")
+    # 12 partitions, 6 cosets: partitions 1 and 7 hold coset 1 and nothing else.
+    assert (flights.partitions, flights.records) == (Part(2, 12), Part(500, 3000))
+
+
+def test_a_partitioner_that_was_not_there_before_is_named() -> None:
+    found = handovers(tails("tasks(4)"), tails("tasks(4)", dealt=[(0, 1), (2, 3)], batch=1))
+    assert {each.why for each in found} == {"partitioner none → shop.parts:ByBytes"}
+
+
+def test_state_of_a_step_is_followed_to_the_stage_that_has_the_step_now() -> None:
+    before = unified(24, batch=3, wrote=2, totals=2)
+    (state,) = handovers(before, unified(24, totals=3))
+    assert (state.stage, state.name, state.kind) == ("part.exchange", "totals", "state")
+    assert (state.keys, state.tasks, state.records) == (Fraction(2, 3), Part(3, 3), None)
+
+
+def test_a_stage_that_meets_another_stream_takes_its_keys_from_the_one_before() -> None:
+    before = tails()
+    (stage,) = before.stages
+    renamed = replace(stage, name="flights+planes+weather")
+    groups = tuple(
+        replace(group, tasks=tuple(replace(task, stage=renamed.name) for task in group.tasks))
+        for group in before.groups
+    )
+    flights, _ = handovers(before, replace(before, batch=1, stages=(renamed,), groups=groups))
+    assert (flights.keys, flights.groups) == (1, 0)
+    assert flights.why == "read by stage flights+planes before"
+
+
+def test_a_hundred_thousand_tasks_and_one_more_are_compared_without_all_pairs() -> None:
+    many = 100_000
+    sides = ((count, [(task, task) for task in range(count)]) for count in (many, many + 1))
+    assert kept(*sides) == Fraction(1, many + 1)
+
+
+def test_tasks_that_go_on_in_another_group_are_named_with_the_plans_own_reason() -> None:
+    plan = tails()
+    first, second = plan.groups
+    task = first.tasks[1]
+    regrouped = replace(
+        plan,
+        batch=1,
+        groups=(replace(first, tasks=first.tasks[:1]), replace(second, tasks=(task, *second.tasks))),
+        moves=(TaskMove(task, 0, 1, "group 0 was too heavy"),),
+    )
+    assert moved(plan, regrouped) == (TaskMove(task, 0, 1, "group 0 was too heavy"),)
+    flights, _ = handovers(plan, regrouped)
+    assert (flights.keys, flights.groups, flights.why) == (0, Fraction(1, 4), "group 0 was too heavy")
+    assert flights.records == Part(750, 3000)
+
+
+def test_fewer_groups_are_the_reason_if_the_plan_gives_none() -> None:
+    found = moved(tails(groups=2), tails(groups=1, batch=1))
+    assert [(str(each.task), each.before, each.now, each.why) for each in found] == [
+        ("flights+planes/1", 1, 0, "2 task groups → 1"),
+        ("flights+planes/3", 1, 0, "2 task groups → 1"),
+    ]
+
+
+def test_stream_partitions_of_a_stage_without_keys_are_followed_by_number() -> None:
+    before = merged(returns=4)
+    now = merged(returns=6)
+    # Under max each partition has its task: the first four keep theirs, and so it is with orders.
+    assert handovers(before, now) == ()
+    assert ("stage returns: tasks", "4", "6") in listed(before, now)
+
+
+def test_a_stage_that_now_keeps_keys_together_takes_over_from_the_task_of_each_partition() -> None:
+    before, now = merged(returns=2), merged(returns=2)
+    first, second = now.stages
+    (read,) = first.inputs
+    keyed = tuple(Task(number, {"returns": (number % 2,)}, owns=(number,)) for number in range(4))
+    stage = replace(first, scheme="tasks(4)", cosets=4, tasks=keyed)
+    groups = (TaskGroup(0, tuple(TaskRef("returns", number) for number in range(4)), 400, 40), *now.groups[2:])
+    (returns,) = handovers(before, replace(now, batch=1, stages=(stage, second), groups=groups))
+    # Tasks 0 and 1 keep half of what they read; 2 and 3 are new.
+    assert (read.name, returns.keys, returns.tasks) == ("returns", Fraction(1, 2), Part(2, 4))
+    back = handovers(replace(now, stages=(stage, second), groups=groups), replace(before, batch=1))
+    assert [(each.keys, each.tasks) for each in back] == [(Fraction(1, 2), Part(2, 2))]
+
+
+def test_exchanges_that_come_and_go_are_changes() -> None:
+    before = merged()
+    without = replace(before, exchanges=())
+    assert listed(before, without) == [("exchange by_member.exchange", "there", "removed")]
+    assert listed(without, before) == [("exchange by_member.exchange", "", "added")]
+    wider = merged(scheme="tasks(16)")
+    assert ("exchange by_member.exchange: to", "murmur2(member) mod 8", "murmur2(member) mod 16") in listed(
+        before, wider
+    )
+
+
+def test_streams_stages_and_tables_that_come_and_go_are_named() -> None:
+    found = {what: (old, new) for what, old, new in listed(tails(), merged())}
+    assert found["pipeline"] == ("tail_activity", "balances")
+    assert found["stream flights"] == ("there", "removed")
+    assert found["stream orders"] == ("", "added")
+    assert found["stage flights+planes"] == ("there", "removed")
+    assert found["table balances"] == ("", "added")
+
+
+def test_policies_sql_and_columns_are_compared() -> None:
+    plan = tails()
+    flights, planes = plan.streams
+    (stage,) = plan.stages
+    other = replace(
+        plan,
+        streams=(
+            replace(flights, declared=replace(flights.declared, null_keys="refuse"), columns=flights.columns[:1]),
+            planes,
+        ),
+        stages=(replace(stage, steps=(replace(stage.steps[0], sql="SELECT 1"), *stage.steps[1:])),),
+        grouper="round-robin",
+    )
+    assert listed(plan, other) == [
+        ("stream flights: null keys", "drop", "refuse"),
+        ("stream flights: column amount", "DOUBLE", ""),
+        ("step late: SQL", stage.steps[0].sql, "SELECT 1"),
+        ("grouper", "balanced-sticky", "round-robin"),
+    ]
+
+
+@pytest.mark.parametrize("now", [tails("tasks(5)", batch=1), tails(flights=9, batch=1), tails(groups=1, batch=1)])
+def test_results_stay_the_same_whatever_the_scheme_the_counts_and_the_groups(now: Plan) -> None:
+    found = results(tails(), now)
+    assert found.same == ("tail_activity",)
+    assert str(found) == "Results stay the same: each table comes from the same steps on the same keys."
+
+
+def test_results_change_with_the_sql_of_a_step_behind_a_table() -> None:
+    found = diff(tails(), tails(condition="dep_delay > 60", batch=1))
+    assert str(found.results) == "Results change: tail_activity (SQL of late)."
+    assert found.sentences[1] == str(found.results)
+
+
+def test_results_change_with_what_a_stream_does_with_records_without_a_key() -> None:
+    plan = tails()
+    flights, planes = plan.streams
+    other = replace(plan, streams=(replace(flights, declared=replace(flights.declared, null_keys="refuse")), planes))
+    assert results(plan, other).changed == {"tail_activity": ("records without a key of flights",)}
+
+
+def test_tables_that_come_and_go_and_those_that_stay_are_told_apart() -> None:
+    before = unified()
+    stages = (before.stages[0], before.stages[1], replace(before.stages[2], writes=()))
+    found = results(before, replace(before, stages=stages))
+    assert str(found) == ("Results change: sizes is no longer written. The others stay the same: country_totals.")
+    assert results(replace(before, stages=stages), before).added == ("sizes",)
+
+
+def test_nested_merges_are_the_same_as_one_merge_of_all() -> None:
+    plan = merged()
+    first, second = plan.stages
+    merge, balance = second.steps
+    inner = replace(merge, name="all.moved", inputs=("by_member",), sql="SELECT * FROM by_member")
+    outer = replace(merge, inputs=("all.moved", "orders"), sql="SELECT * FROM orders UNION ALL FROM by_member")
+    nested = replace(plan, stages=(first, replace(second, steps=(inner, outer, balance))))
+    assert results(plan, nested).same == ("balances",)
+    assert ("step all.moved", "", "added") in listed(plan, nested)
+
+
+def test_a_process_step_is_the_same_only_as_far_as_its_import_path_tells() -> None:
+    plan = fed()
+    (*before, last) = plan.stages
+    by_function = replace(last.steps[0], op="process", function="shop.scores:score")
+    now = replace(plan, stages=(*before, replace(last, steps=(by_function,))))
+    assert results(plan, now).changed == {"shares": ("function of shares",)}
+    assert str(results(now, now)).endswith("same keys (provided that shares still do the same).")
+
+
+def test_a_task_that_is_gone_is_no_move() -> None:
+    assert moved(tails("tasks(4)"), tails("tasks(3)", batch=1)) == ()
+    assert TaskRef("flights+planes", 3) in {task for group in tails("tasks(4)").groups for task in group.tasks}

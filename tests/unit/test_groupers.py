@@ -1,0 +1,164 @@
+"""The built-in groupers: balance, few moves, locations, shared reading, and the reasons they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from partitioning.assignment import assign
+from partitioning.groupers import balanced_sticky
+from partitioning.grouping import Dealt, Locality, SizedTask, grouped
+from partitioning.plan import TaskRef
+from partitioning.schemes import Scheme
+
+
+def sized(sizes: Sequence[int]) -> list[SizedTask]:
+    return [SizedTask(TaskRef("views", number), size, 1, {}) for number, size in enumerate(sizes)]
+
+
+def first_plan(sizes: Sequence[int], groups: int) -> list[list[int]]:
+    return [[task.task for task in group.tasks] for group in grouped(sized(sizes), "balanced-sticky", groups).groups]
+
+
+def regrouped(
+    sizes: Sequence[int],
+    before: Sequence[int],
+    groups: Sequence[int],
+    sites: Mapping[int, str] | None = None,
+    places: Sequence[str | None] = (),
+) -> tuple[list[int], list[str]]:
+    """The groups of all tasks, and the reasons of those that moved; -1 stands for a new task."""
+    tasks = sized(sizes)
+    was = {each.task: group for each, group in zip(tasks, before, strict=True) if group >= 0}
+    ran = {each.task: place for each, place in zip(tasks, places, strict=False) if place is not None}
+    dealt: Dealt = balanced_sticky(tasks, groups, was, Locality(sites or {}, ran))
+    assert {task for task, group in was.items() if dealt.groups[task] != group} == set(dealt.why)
+    return [dealt.groups[each.task] for each in tasks], [dealt.why[task] for task in sorted(dealt.why)]
+
+
+def test_the_largest_task_is_dealt_first() -> None:
+    assert first_plan([10, 70, 40, 30], 2) == [[0, 1], [2, 3]]
+
+
+def test_equal_tasks_are_dealt_in_order() -> None:
+    assert first_plan([5] * 6, 3) == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_tasks_without_bytes_spread_out_too() -> None:
+    assert first_plan([0] * 6, 2) == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_records_count_where_no_bytes_are_known() -> None:
+    tasks = [SizedTask(TaskRef("views", number), 0, records, {}) for number, records in enumerate([1, 7, 4, 3])]
+    assert [group.records for group in grouped(tasks, "balanced-sticky", 2).groups] == [8, 7]
+
+
+def test_a_balanced_deal_is_left_as_it_is() -> None:
+    assert regrouped([100, 110, 90, 100], [1, 0, 1, 0], [0, 1]) == ([1, 0, 1, 0], [])
+
+
+def test_an_unbalanced_deal_is_balanced_although_there_are_as_many_groups() -> None:
+    assert regrouped([40, 60, 40, 60], [0, 0, 0, 1], [0, 1]) == (
+        [0, 0, 1, 1],
+        ["group 0 would hold 140 bytes, 90 to 110 are balanced (mean 100)"],
+    )
+
+
+def test_a_group_that_holds_little_is_given_more() -> None:
+    groups, why = regrouped([40] * 8, [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 2])
+    assert (groups, why) == ([0, 0, 0, 1, 1, 1, 2, 2], [])
+    groups, why = regrouped([10] * 30, [0] * 11 + [1] * 11 + [2] * 8, [0, 1, 2])
+    assert [groups.count(group) for group in (0, 1, 2)] in ([10, 11, 9], [11, 10, 9])
+    assert why == ["group 2 would hold 80 bytes, 90 to 110 are balanced (mean 100)"]
+
+
+def test_a_group_that_joins_gets_its_share_and_nothing_else_moves() -> None:
+    groups, why = regrouped([1] * 12, [0] * 6 + [1] * 6, [0, 1, 2])
+    assert [groups.count(group) for group in (0, 1, 2)] == [4, 4, 4]
+    assert set(why) == {
+        "group 0 would hold 6 bytes, 4 to 4 are balanced (mean 4)",
+        "group 1 would hold 6 bytes, 4 to 4 are balanced (mean 4)",
+    }
+
+
+def test_a_group_that_joins_is_reason_enough_where_no_other_holds_too_much() -> None:
+    groups, why = regrouped([1] * 132, [task // 11 for task in range(132)], range(13))
+    assert (groups.count(12), why) == (10, ["group 12 joined"] * 10)
+
+
+def test_the_tasks_of_a_group_that_left_go_to_the_other_groups_at_its_location() -> None:
+    groups, why = regrouped(
+        [1] * 8,
+        [0, 0, 1, 1, 2, 2, 3, 3],
+        [0, 1, 3],
+        {0: "other", 1: "host", 3: "host"},
+        ["other", "other", "host", "host", "host", "host", "host", "host"],
+    )
+    assert groups == [0, 0, 1, 1, 1, 3, 3, 3]
+    assert why == [
+        "group 2 left, and group 1 is at its location host",
+        "group 2 left, and group 3 is at its location host",
+    ]
+
+
+def test_without_a_group_at_their_location_tasks_spread_and_the_reason_says_so() -> None:
+    _, why = regrouped(
+        [1] * 6, [0, 0, 1, 1, 2, 2], [0, 1], {0: "h0", 1: "h1", 2: "h2"}, ["h0", "h0", "h1", "h1", "h2", "h2"]
+    )
+    assert why == ["group 2 left, and its location h2 has no group now"] * 2
+
+
+def test_a_full_location_does_not_break_the_balance() -> None:
+    groups, why = regrouped([1] * 6, [0, 0, 0, 0, 1, 2], [1, 2], {1: "h0", 2: "h1"}, ["h0"] * 4 + ["h0", "h1"])
+    assert sorted(groups.count(group) for group in (1, 2)) == [3, 3]
+    assert "group 0 left, and the groups at its location h0 are full" in why
+
+
+def test_a_group_that_is_elsewhere_now_gives_its_tasks_to_one_that_is_where_they_ran() -> None:
+    groups, why = regrouped([1] * 4, [0, 0, 1, 1], [0, 1], {0: "h1", 1: "h0"}, ["h0", "h0", "h1", "h1"])
+    assert groups == [1, 1, 0, 0]
+    assert why[0] == "group 0 is at h1 now, and group 1 is at its location h0"
+
+
+def test_a_group_that_is_elsewhere_keeps_its_tasks_if_nobody_is_where_they_ran() -> None:
+    assert regrouped([1] * 4, [0, 0, 1, 1], [0, 1], {0: "h9", 1: "h1"}, ["h0", "h0", "h1", "h1"]) == ([0, 0, 1, 1], [])
+
+
+def test_a_large_task_that_fits_nowhere_has_smaller_ones_make_room() -> None:
+    groups, why = regrouped([50, 50, 50, 30, 20, 60, 40], [0, 0, 0, 1, 1, 2, 2], [0, 1, 2])
+    loads = [
+        sum(size for size, group in zip([50, 50, 50, 30, 20, 60, 40], groups, strict=True) if group == g)
+        for g in (0, 1, 2)
+    ]
+    assert (loads, len(why)) == ([100, 100, 100], 1)
+    groups, why = regrouped([80, 80, 5, 35, 40, 80, 40, 0], [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2])
+    assert any(reason.startswith("it makes room") for reason in why)
+
+
+def elastic(factor: int, before: Mapping[TaskRef, int], groups: int) -> list[list[int]]:
+    """The groups of Views and Clicks under elastic(factor), as task numbers."""
+    tasks = [
+        SizedTask(TaskRef("views+clicks", task.task), 1, 1, task.reads)
+        for task in assign([("views", 8), ("clicks", 12)], Scheme("elastic", factor)).tasks
+    ]
+    dealt = balanced_sticky(tasks, range(groups), before, Locality())
+    return [[each.task.task for each in tasks if dealt.groups[each.task] == group] for group in range(groups)]
+
+
+def test_tasks_that_read_the_same_partition_are_in_one_group() -> None:
+    assert elastic(2, {}, 4) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert elastic(4, {}, 2) == [[0, 2, 4, 6, 8, 10, 12, 14], [1, 3, 5, 7, 9, 11, 13, 15]]
+
+
+def test_a_family_too_large_for_a_group_is_cut_where_it_shares_least() -> None:
+    assert elastic(4, {}, 8) == [[0, 8], [1, 9], [2, 10], [3, 11], [4, 12], [5, 13], [6, 14], [7, 15]]
+
+
+def test_sharing_gives_way_to_balance() -> None:
+    groups = elastic(2, {}, 3)
+    assert sorted(map(len, groups)) == [2, 3, 3]
+    assert sum({each, each + 4} <= set(group) for group in groups for each in range(4)) == 3
+
+
+def test_a_new_task_joins_those_that_read_the_same() -> None:
+    before = {TaskRef("views+clicks", task): 3 - task for task in range(4)}
+    assert elastic(2, before, 4) == [[3, 7], [2, 6], [1, 5], [0, 4]]

@@ -1,0 +1,178 @@
+"""Repartition by load: against the real system's answers where those are right, and right where they are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partitioning.assignment import Task
+from partitioning.errors import Refused
+from partitioning.loads import FINEST, ByThroughput, repartitioned
+from partitioning.partitioners import ApexKeys, PartitioningContext, dealt
+from partitioning.plan import Stage
+from partitioning.settings import PartitionerRef
+from partitioning.shares import Share, complete, widest
+from partitioning.statistics import TaskFigures
+
+VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+Keys = tuple[int, tuple[int, ...]]
+
+
+def read(name: str) -> Any:
+    return json.loads((VECTORS / f"{name}.json").read_text())
+
+
+def steps() -> Iterator[tuple[str, list[Share], list[Keys], bool]]:
+    """All answers of the real system: what it is, shares before, keys after, whether each key is in one of them."""
+    for case in read("repartition_by_load"):
+        before = [Share(each["mask"] + 1, tuple(each["keys"]), load=each["load"]) for each in case["before"]]
+        after = [(each["keys"]["mask"] + 1, tuple(each["keys"]["keys"])) for each in case["after"]]
+        yield case["id"], before, after, case["coverage"]["exactly_once"]
+    for case in read("repartition_sequences"):
+        for number, step in enumerate(case["steps"]):
+            pairs = zip(step["before"], step["loads"], strict=True)
+            before = [Share(mask + 1, tuple(keys), load=load) for (mask, keys), load in pairs]
+            after = [(mask + 1, tuple(keys)) for _, mask, keys in step["after"]]
+            yield f"seed {case['seed']} step {number}", before, after, step["exactly_once"]
+
+
+STEPS = list(steps())
+
+
+def keys(shares: tuple[Share, ...]) -> list[Keys]:
+    return [(share.modulus, share.residues) for share in shares]
+
+
+def loaded(cosets: int) -> Stage:
+    tasks = tuple(Task(number, {}, owns=(number,)) for number in range(cosets))
+    return Stage("views", (), (), (), "cogroup", cosets, "", tasks)
+
+
+@pytest.mark.parametrize(("name", "before", "apex", "right"), STEPS, ids=[step[0] for step in STEPS])
+def test_a_step_is_that_of_the_real_system_unless_that_loses_or_doubles_keys(
+    name: str, before: list[Share], apex: list[Keys], right: bool
+) -> None:
+    after = complete(repartitioned(before), name)
+    if right:
+        assert sorted(keys(after)) == sorted(apex)
+    else:
+        assert sorted(keys(after)) != sorted(apex)
+
+
+def test_wherever_the_real_system_is_wrong_it_merges_shares_of_several_residues_or_of_different_moduli() -> None:
+    """The list of deviations, by its rule: only cold shares that are no plain siblings."""
+    wrong = [before for _, before, _, right in STEPS if not right]
+    assert wrong
+    for before in wrong:
+        cold = [share for share in before if share.load < 0]
+        assert any(len(share.residues) > 1 for share in cold) or len({share.modulus for share in cold}) > 1
+
+
+@pytest.mark.parametrize(("tasks", "after"), [(3, [(2, (0,)), (2, (1,))]), (5, [(4, (each,)) for each in range(4)])])
+def test_where_every_residue_of_cold_shares_has_a_cold_sibling_they_become_even(tasks: int, after: list[Keys]) -> None:
+    """Apex means to do the same, but has some of the new partitions twice and others not at all."""
+    context = PartitioningContext("views", 0, 1, ())
+    assert keys(repartitioned([replace(each, load=-1) for each in ApexKeys(tasks).define((), context)])) == after
+
+
+def test_where_some_have_none_two_siblings_own_what_both_owned() -> None:
+    shares = (Share(4, (0, 3), load=-1), Share(4, (1,)), Share(4, (2,), load=-1))
+    assert keys(repartitioned(shares)) == [(4, (0, 2, 3)), (4, (1,))]
+    assert keys(repartitioned([Share(8, (0, 1), load=-1), Share(8, (4, 5), load=-1), Share(4, (2, 3))])) == [
+        (4, (0, 1)),
+        (4, (2, 3)),
+    ]
+
+
+def test_cold_shares_of_different_moduli_are_no_siblings() -> None:
+    cold = (Share(4, (0,), load=-1), Share(4, (2,)), Share(2, (1,), load=-1))
+    assert repartitioned(cold) == cold
+
+
+def test_shares_by_any_modulus_can_be_merged_down_to_one_task() -> None:
+    for cosets in range(1, 60):
+        shares = tuple(Share(cosets, (coset,), load=-1) for coset in range(cosets))
+        while len(shares) > 1:
+            merged = complete(repartitioned(shares), "here")
+            assert len(merged) < len(shares)
+            shares = tuple(Share(share.modulus, share.residues, load=-1) for share in merged)
+        assert keys(shares) == [(1, (0,))]
+
+
+def test_shares_keep_their_place_and_new_ones_come_last() -> None:
+    shares = (Share(4, (0,), load=1), Share(4, (1,)), Share(4, (2,), load=1), Share(4, (3,)))
+    assert keys(repartitioned(shares)) == [(8, (0,)), (4, (1,)), (8, (2,)), (4, (3,)), (8, (4,)), (8, (6,))]
+
+
+def test_one_hot_key_does_not_cut_the_key_space_ever_finer() -> None:
+    shares: tuple[Share, ...] = (Share(3, (0,)), Share(3, (1,)), Share(3, (2,)))
+    for _ in range(40):
+        hot = 7 % widest(shares)
+        shares = repartitioned([Share(s.modulus, s.residues, load=hot % s.modulus in s.residues) for s in shares])
+    assert FINEST / 2 < widest(shares) <= FINEST
+    assert len(complete(shares, "here")) == len(shares) < 20
+
+
+def test_a_throughput_above_or_below_its_bounds_is_hot_or_cold_as_in_the_real_system() -> None:
+    timeline = next(case for case in read("throughput_partitioner") if case["id"] == "timeline")
+    partitioner = ByThroughput(timeline["minimum_events"], timeline["maximum_events"], per="batch")
+    reported = {each["tuples_psma"] for each in timeline["timeline"] if "tuples_psma" in each}
+    loads = {taken: partitioner.load(Share(1, (0,), 0, TaskFigures(taken, 0))) for taken in reported}
+    assert loads == {2: -1, 3: 0, 5: 0, 10: 0, 11: 1, 100: 1}
+
+
+def test_throughput_is_per_second_of_work_unless_it_is_asked_for_per_batch() -> None:
+    share = Share(1, (0,), 0, TaskFigures(60_000, 0, seconds=3.0))
+    assert ByThroughput(10_000, 30_000).load(share) == 0
+    assert ByThroughput(10_000, 30_000, per="batch").load(share) == 1
+
+
+@pytest.mark.parametrize("figures", [None, TaskFigures(60_000, 0), TaskFigures(60_000, 0, 0.0)])
+def test_what_was_not_measured_is_neither_hot_nor_cold(figures: TaskFigures | None) -> None:
+    assert ByThroughput(10_000, 30_000).load(Share(1, (0,), 0, figures)) == 0
+
+
+def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_down() -> None:
+    """Half of the keys, with even hashes, have 160,000 records in each batch, the other half 20,000."""
+    arguments = {"minimum": 10_000, "maximum": 30_000, "cool_down": 2, "per": "batch"}
+    partitioner = PartitionerRef("partitioning.loads:ByThroughput", arguments)
+    stage, history = loaded(2), []
+    for batch in range(1, 8):
+        each = {residue: (20_000 if residue % 2 else 160_000) * 2 // stage.cosets for residue in range(stage.cosets)}
+        figures = {task.task: TaskFigures(sum(each[residue] for residue in task.owns), 0) for task in stage.tasks}
+        shares = dealt(partitioner, "views", cosets=2, inputs=(), previous=stage, figures=figures, batch=batch)
+        tasks = tuple(Task(number, {}, owns=owned) for number, owned in enumerate(shares.owners))
+        stage = Stage("views", (), (), (), "cogroup", shares.cosets, "", tasks, None, shares.cooling)
+        history.append((len(tasks), shares.cooling))
+    assert history == [
+        (3, (3, 0, 3)),
+        (3, ()),
+        (5, (5, 0, 5, 5, 5)),
+        (5, ()),
+        (9, (7, 0, 7, 7, 7, 7, 7, 7, 7)),
+        (9, ()),
+        (9, ()),
+    ]
+    assert (stage.cosets, stage.tasks[1].owns) == (16, (1, 3, 5, 7, 9, 11, 13, 15))
+
+
+def test_at_first_each_coset_of_the_scheme_is_a_share() -> None:
+    context = PartitioningContext("views", 0, 3, ())
+    assert keys(tuple(ByThroughput(1, 2).define((), context))) == [(3, (0,)), (3, (1,)), (3, (2,))]
+
+
+def test_all_that_is_wrong_with_the_bounds_is_said_at_once() -> None:
+    with pytest.raises(Refused) as refusal:
+        ByThroughput(20, 30, cool_down=0, per="hour")
+    assert [each.what for each in refusal.value.findings] == [
+        "a maximum of 30 is less than twice the minimum of 20",
+        "a cool-down of 0 batches",
+        "throughput per 'hour' is not known",
+    ]
+    with pytest.raises(Refused, match="is no number"):
+        ByThroughput("20", 30)  # type: ignore[arg-type]

@@ -1,0 +1,283 @@
+"""Custom partitioners: what they are given, that their answer is checked, and the two that are built in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partitioning.assignment import Task
+from partitioning.errors import Refused
+from partitioning.partitioners import (
+    ApexKeys,
+    Changes,
+    Even,
+    PartitioningContext,
+    Shares,
+    apex_hash,
+    changes,
+    current_shares,
+    dealt,
+    notify,
+)
+from partitioning.pipeline import Pipeline
+from partitioning.placement import Placement
+from partitioning.plan import VERSION, Plan, Stage
+from partitioning.settings import PartitionerRef, Settings
+from partitioning.shares import Share, reduced, residues_at
+from partitioning.statistics import TaskFigures
+
+VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+TAIL = Placement("tailnum", "string", "murmur2", 12)
+seen: list[object] = []
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Gives the shares that the test put there, and remembers what it was given."""
+
+    shares: Any = ()
+
+    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
+        seen.append((current, context))
+        return self.shares
+
+    def accepted(self, changes: Changes) -> None:
+        seen.append(changes)
+
+
+def by(name: str, **arguments: Any) -> PartitionerRef:
+    return PartitionerRef(f"{__name__ if name == 'Answers' else 'partitioning.partitioners'}:{name}", arguments)
+
+
+def deal(
+    ref: PartitionerRef | str,
+    *,
+    cosets: int = 8,
+    previous: Stage | None = None,
+    figures: dict[int, TaskFigures] | None = None,
+    batch: int = 0,
+) -> Shares:
+    return dealt(ref, "flights", cosets=cosets, inputs=(TAIL,), previous=previous, figures=figures or {}, batch=batch)
+
+
+def stage(cosets: int, *owners: tuple[int, ...], cooling: tuple[int, ...] = ()) -> Stage:
+    tasks = tuple(Task(number, {"flights": ()}, owns=owned) for number, owned in enumerate(owners))
+    return Stage("flights", (), (), (), "cogroup", cosets, "", tasks, None, cooling)
+
+
+def plan(*stages: Stage) -> Plan:
+    return Plan("delays", 0, None, VERSION, (), (), stages, (), 1)
+
+
+def refused(answer: Any) -> list[str]:
+    with pytest.raises(Refused) as refusal:
+        deal(by("Answers", shares=answer))
+    assert all("Answers" in each.where and "stage flights" in each.where for each in refusal.value.findings)
+    return [each.what for each in refusal.value.findings]
+
+
+@pytest.mark.parametrize(
+    "case", json.loads((VECTORS / "partition_keys.json").read_text()), ids=lambda case: str(case["partitions"])
+)
+def test_apex_keys_are_those_of_the_real_system(case: dict[str, Any]) -> None:
+    shares = ApexKeys(case["partitions"]).define((), PartitioningContext("flights", 0, 1, ()))
+    assert [(share.modulus - 1, list(share.residues)) for share in shares] == [
+        (case["mask"], keys) for keys in case["keys"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "case", json.loads((VECTORS / "routing.json").read_text()), ids=lambda case: str(case["partitions"])
+)
+def test_with_apex_keys_and_hash_every_record_goes_where_apex_sends_it(case: dict[str, Any]) -> None:
+    shares = deal(by("ApexKeys", tasks=case["partitions"]))
+
+    def tasks(positive: int) -> list[int]:
+        return [task for task, owned in enumerate(shares.owners) if positive % shares.cosets in owned]
+
+    for signed, partitions in case["hash_to_partition"]:
+        assert tasks(signed & 0x7FFFFFFF) == partitions, signed
+    for text, signed, partitions in case["string_hash_partition"]:
+        assert apex_hash(text) == signed & 0x7FFFFFFF
+        assert tasks(apex_hash(text)) == partitions, text
+
+
+def test_a_partitioner_is_given_the_shares_of_the_last_batch_with_what_each_took() -> None:
+    seen.clear()
+    took = TaskFigures(900, 9_000, 1.5)
+    before = stage(4, (0, 3), (1,), (2,), cooling=(0, 7, 0))
+    before = replace(before, tasks=(*before.tasks, Task(3, {"flights": (0,)}, null_keys=True)))
+    shares = (Share(4, (0, 3), 0, took), Share(4, (1,), 1, cooling=7), Share(4, (2,), 2))
+    deal(by("Answers", shares=shares), previous=before, figures={0: took, 3: took}, batch=5)
+    assert seen == [(shares, PartitioningContext("flights", 5, 8, (TAIL,)))]
+
+
+def test_at_first_there_are_no_shares() -> None:
+    seen.clear()
+    deal(by("Answers", shares=[Share(1, (0,))]))
+    assert seen == [((), PartitioningContext("flights", 0, 8, (TAIL,)))]
+
+
+def test_after_a_stage_that_kept_no_keys_together_there_are_no_shares() -> None:
+    assert current_shares(stage(2, (), ()), {}) == ()
+
+
+def test_shares_of_different_moduli_are_brought_to_the_widest() -> None:
+    answer = [Share(4, (1,)), Share(8, (4,)), Share(4, (2, 3)), Share(8, (0,))]
+    assert deal(by("Answers", shares=answer)) == Shares(8, ((1, 5), (4,), (2, 3, 6, 7), (0,)), ())
+
+
+def test_equal_deals_are_equal_whatever_modulus_they_are_written_in() -> None:
+    one = [Share(2, (0,)), Share(4, (1,)), Share(4, (3,))]
+    other = [Share(8, (0, 6, 4, 2)), Share(4, (1,)), Share(8, (7, 3))]
+    assert deal(by("Answers", shares=one)) == deal(by("Answers", shares=other)) == Shares(4, ((0, 2), (1,), (3,)), ())
+
+
+def test_what_need_not_wait_beyond_the_next_batch_is_not_remembered() -> None:
+    answer = [Share(2, (0,), cooling=9), Share(4, (1,), cooling=8), Share(4, (3,), cooling=3)]
+    assert deal(by("Answers", shares=answer), batch=7).cooling == (9, 0, 0)
+    assert deal(by("Answers", shares=answer), batch=8).cooling == ()
+
+
+def test_all_that_is_wrong_with_an_answer_is_said_at_once() -> None:
+    assert refused([Share(0, (0,)), Share(4, ()), Share(4, (1, 4, -1)), Share(4, (2, 2))]) == [
+        "share 0 has the modulus 0",
+        "share 1 is empty",
+        "share 2 has residues that modulus 4 does not have: 4, -1",
+        "share 3 names a residue twice",
+    ]
+    assert refused([Share(8, (0, 3)), Share(4, (1,)), Share(2, (1,))]) == [
+        "keys with h(key) mod 8 = 2, 4, 6 are in no share",
+        "keys with h(key) mod 8 = 1 (shares 1, 2), 3 (shares 0, 2), 5 (shares 1, 2) are in several shares",
+    ]
+
+
+def test_long_lists_of_lost_residues_are_cut() -> None:
+    assert refused([Share(64, (0,))]) == [
+        "keys with h(key) mod 64 = 1, 2, 3, 4, 5, 6, 7, 8 and 55 more are in no share"
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, [], (), {}])
+def test_an_answer_without_shares_is_refused(answer: Any) -> None:
+    assert refused(answer) == ["it gives no shares"]
+
+
+def test_an_answer_of_something_else_is_refused() -> None:
+    assert refused([Share(1, (0,)), 1]) == ["it gives something else than shares"]
+
+
+def test_moduli_that_would_cut_the_key_space_too_fine_are_refused() -> None:
+    answer = [Share(1009, tuple(range(1009))), Share(1013, (0,)), Share(1019, (0,))]
+    assert refused(answer) == ["its moduli have 1,041,537,223 residues in common, more than 1,048,576"]
+
+
+@pytest.mark.parametrize(
+    ("ref", "what"),
+    [
+        ("nowhere.parts:Own", "cannot be imported"),
+        ("partitioning.partitioners:Nothing", "cannot be imported"),
+        (PartitionerRef("partitioning.partitioners:Even", {"parts": 3}), "it cannot be made"),
+        ("partitioning.partitioners:seen", "cannot be imported"),
+        (f"{__name__}:TAIL", "it cannot be made"),
+        ("partitioning.errors:CosetError", "gives no partitioner but CosetError"),
+    ],
+)
+def test_what_is_no_partitioner_is_refused(ref: PartitionerRef | str, what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        deal(ref)
+
+
+@pytest.mark.parametrize("kind", [ApexKeys, Even])
+@pytest.mark.parametrize("tasks", [0, -1, 2.5, "3", True])
+def test_a_number_of_tasks_that_is_none_is_refused_when_it_is_given(kind: Any, tasks: Any) -> None:
+    with pytest.raises(Refused, match="give tasks as 1 or more"):
+        kind(tasks)
+
+
+def test_more_tasks_than_cosets_are_refused_with_the_scheme_that_would_do() -> None:
+    with pytest.raises(Refused, match=r"8 cosets cannot be dealt to 9 tasks(.|\n)*tasks\(144\)"):
+        deal(by("Even", tasks=9))
+
+
+def test_what_was_kept_removed_and_made_shows_in_the_keys_owned() -> None:
+    before, after = stage(4, (0, 3), (1,), (2,)), stage(8, (0, 4), (1, 5), (2, 6), (3, 7))
+    found = changes(before, after)
+    assert [(share.task, str(share)) for share in found.kept] == [
+        (1, "h(key) mod 4 = 1"),
+        (2, "h(key) mod 4 = 2"),
+    ]
+    assert [(share.task, str(share)) for share in found.removed] == [(0, "h(key) mod 4 in 0, 3")]
+    assert [(share.task, str(share)) for share in found.new] == [(0, "h(key) mod 4 = 0"), (3, "h(key) mod 4 = 3")]
+
+
+def test_a_partitioner_is_told_once_its_plan_is_accepted() -> None:
+    seen.clear()
+    before, after, own = stage(2, (0,), (1,)), stage(2, (0, 1)), f"{__name__}:Answers"
+    pipeline = Pipeline("delays", partitioners={"flights": own})
+    notify(plan(after), plan(before), pipeline, Settings())
+    notify(plan(after), None, Pipeline("delays"), Settings(partitioners={"flights": own}))
+    notify(plan(after), plan(before), Pipeline("delays"), Settings(partitioners={"planes": own}))
+    assert seen == [changes(before, after), Changes((), (), (Share(1, (0,), 0),))]
+
+
+def test_settings_name_another_partitioner_than_the_pipeline() -> None:
+    seen.clear()
+    pipeline = Pipeline("delays", partitioners={"flights": "partitioning.partitioners:Nothing"})
+    notify(plan(stage(1, (0,))), None, pipeline, Settings(partitioners={"flights": f"{__name__}:Answers"}))
+    assert len(seen) == 1
+
+
+def test_even_shares_differ_by_one_coset_at_most_and_stay_where_they_are() -> None:
+    for cosets in (1, 7, 48, 64, 100):
+        before = None
+        for tasks in range(1, cosets + 1):
+            owners = [set(share.residues) for share in Even(tasks).define((), PartitioningContext("s", 0, cosets, ()))]
+            assert sorted(residue for owned in owners for residue in owned) == list(range(cosets))
+            assert {len(owned) for owned in owners} <= {cosets // tasks, -(-cosets // tasks)}
+            if before is not None:
+                assert all(now <= was for was, now in zip(before, owners[:-1], strict=True))
+            before = owners
+
+
+@pytest.mark.parametrize("tasks", [3, 5, 6, 7, *range(9, 16)])
+def test_even_shares_beat_the_skew_and_the_moves_of_apex(tasks: int) -> None:
+    apex = skew_and_moves(by("ApexKeys", tasks=tasks), by("ApexKeys", tasks=tasks + 1))
+    even = skew_and_moves(by("Even", tasks=tasks), by("Even", tasks=tasks + 1))
+    assert apex[0] >= Fraction(9, 8) > Fraction(16, 15) >= even[0]
+    assert even[1] <= Fraction(1, tasks + 1) <= apex[1]
+
+
+def skew_and_moves(one: PartitionerRef, more: PartitionerRef) -> tuple[Fraction, Fraction]:
+    """Busiest task over the mean, and the part of the keys that another task has with one task more."""
+    was, now = deal(one, cosets=256), deal(more, cosets=256)
+    size = max(was.cosets, now.cosets)
+
+    def owner(shares: Shares) -> list[int]:
+        found = {residue: task for task, owned in enumerate(shares.owners) for residue in owned}
+        return [found[residue % shares.cosets] for residue in range(size)]
+
+    moved = sum(before != after for before, after in zip(owner(was), owner(now), strict=True))
+    skew = Fraction(max(map(len, was.owners)) * len(was.owners), was.cosets)
+    return skew, Fraction(moved, size)
+
+
+def test_a_share_is_known_by_its_smallest_modulus() -> None:
+    for modulus in range(1, 25):
+        for pattern in range(1, 1 << min(modulus, 8)):
+            share = Share(modulus, tuple(each for each in range(modulus) if pattern >> each % 8 & 1))
+            smallest = min(
+                m
+                for m in range(1, modulus + 1)
+                if modulus % m == 0
+                and share.residues == tuple(e for e in range(modulus) if e % m in {r % m for r in share.residues})
+            )
+            found = reduced(share)
+            assert found.modulus == smallest
+            assert residues_at(found, modulus) == share.residues

@@ -1,0 +1,183 @@
+"""What is proposed for the size of a batch, and why."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitioning.errors import Refused
+from partitioning.pipeline import Pipeline
+from partitioning.placement import OPAQUE
+from partitioning.plan import Plan, TaskRef
+from partitioning.planner import plan_batch
+from partitioning.settings import Settings
+from partitioning.sizing import Sized, Targets, propose
+from partitioning.statistics import Statistics, TaskFigures
+from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
+
+STAGE = "flights+planes"
+
+
+def joined(flights: int, planes: int, placement: str = "murmur2") -> Pipeline:
+    pipeline = Pipeline("tails", source="s3://landing/topics")
+    left = pipeline.stream("flights", key="tailnum", partitions=flights, placement=placement)
+    right = pipeline.stream("planes", key="tailnum", partitions=planes, placement=placement)
+    left.join(right, "flights.dep_delay", name="joined").write("tails")
+    return pipeline
+
+
+def plan(flights: int = 12, planes: int = 12, records: int = 1000, placement: str = "murmur2") -> Plan:
+    """As many records in each stream partition; a record has 10 bytes."""
+    found = [arrived("flights", [records] * flights), arrived("planes", [records] * planes)]
+    return plan_of(joined(flights, planes, placement), found)
+
+
+def sized(made: Plan, *history: Statistics, **targets: float) -> Sized:
+    (stage,) = propose(made, history, Targets(**targets)).stages
+    return stage
+
+
+def ran(tasks: int, batch: int = 0, groups: int | None = None) -> Statistics:
+    return Statistics(batch, cosets={STAGE: tasks}, groups=groups)
+
+
+def timed(tasks: int, size: int, seconds: float, taken: int = 100) -> Statistics:
+    figures = {TaskRef(STAGE, task): TaskFigures(100, size, seconds, taken) for task in range(tasks)}
+    return Statistics(0, tasks=figures, cosets={STAGE: tasks})
+
+
+@pytest.mark.parametrize(("target", "tasks"), [(240_000, 1), (120_000, 2), (60_000, 4), (20_000, 12), (30_000, 12)])
+def test_the_fewest_tasks_within_the_target_are_proposed(target: int, tasks: int) -> None:
+    assert sized(plan(), bytes=target).tasks == tasks
+
+
+def test_whole_partitions_may_be_a_quarter_heavier() -> None:
+    assert sized(plan(), bytes=16_000).tasks == 12
+    assert sized(plan(), bytes=15_999, gain=1).tasks > 12
+
+
+def test_tasks_that_cut_partitions_count_what_they_leave_to_others() -> None:
+    # 24 tasks read 20 kB each and keep half of it: 10 kB, and 43 of 100 of the other 10 kB.
+    found = sized(plan(), bytes=14_300, gain=1)
+    assert (found.tasks, "14.3 kB of work a task" in found.why) == (24, True)
+    assert "records are filtered" in found.why
+
+
+def test_where_no_number_of_tasks_reaches_the_target_the_nearest_is_proposed() -> None:
+    found = sized(plan(), bytes=1000, max_tasks=96)
+    assert "1 to 96 tasks do not reach 1.0 kB a task" in found.why
+    assert found.tasks < 96
+
+
+def test_a_heavy_task_may_have_more_than_the_mean_by_the_skew() -> None:
+    made = plan_of(joined(4, 4), [arrived("flights", [1000, 1000, 1000, 3000]), arrived("planes", [0] * 4)])
+    assert sized(made, bytes=30_000, skew=1.0).tasks == 4
+    assert sized(made, bytes=30_000, skew=2.0).tasks == 2
+
+
+def test_bounds_hold() -> None:
+    assert sized(plan(), bytes=10**9, min_tasks=5).tasks == 6
+    assert sized(plan(), bytes=1000, max_tasks=7).tasks <= 7
+    assert "; no fewer than 6 are allowed" in sized(plan(), bytes=10**9, min_tasks=6).why
+
+
+def test_an_opaque_placement_gets_divisors_of_the_partition_counts_only() -> None:
+    made = plan(8, 12, placement=OPAQUE)
+    assert [sized(made, bytes=target).tasks for target in (200_000, 100_000, 50_000, 1000)] == [1, 2, 4, 4]
+    beyond = sized(made, bytes=1000, min_tasks=6)
+    assert beyond.tasks == 4
+    assert beyond.why.endswith("; no more than 4 tasks are possible, as the placement is opaque")
+
+
+def test_seconds_are_turned_into_bytes_at_the_pace_of_the_last_batches() -> None:
+    # 10 kB took 2 s: so half a second is 2.5 kB.
+    found = sized(plan(records=100), timed(2, 10_000, 2.0), bytes=10**9, seconds=0.5, gain=1)
+    assert "0.5 s a task, which is 2.5 kB" in found.why
+    assert found.tasks == 12
+
+
+def test_what_a_task_left_to_others_counts_less_in_its_pace() -> None:
+    found = sized(plan(), timed(2, 10_000, 2.0, taken=0), bytes=10**9, seconds=0.5)
+    assert "which is 1.1 kB" in found.why
+
+
+def test_without_measured_seconds_bytes_decide_and_the_reason_says_so() -> None:
+    found = sized(plan(), bytes=60_000, seconds=0.001)
+    assert found.tasks == 4
+    assert "no batch has yet shown how many seconds" in found.why
+
+
+def test_seconds_that_allow_more_than_the_bytes_do_not_raise_the_target() -> None:
+    found = sized(plan(), timed(12, 20_000, 0.001), bytes=60_000, seconds=60)
+    assert found.tasks == 4
+    assert "which takes less than 60 s" in found.why
+
+
+def test_a_change_waits_for_the_cool_down_after_the_last() -> None:
+    past = [ran(4), ran(2), ran(2)]
+    waiting = sized(plan(), *past, bytes=20_000)
+    assert waiting.tasks == 2
+    assert waiting.why == "stays at 2: changed 2 batches ago, the next change comes after 3"
+    assert sized(plan(), *past, ran(2), bytes=20_000).tasks == 12
+    assert sized(plan(), *past, bytes=20_000, cooldown=2).tasks == 12
+
+
+def test_no_known_change_needs_no_cool_down() -> None:
+    assert sized(plan(), ran(2), bytes=20_000).tasks == 12
+
+
+def test_the_cool_down_does_not_keep_what_is_out_of_bounds() -> None:
+    assert sized(plan(), ran(2), ran(40), bytes=20_000, max_tasks=24).tasks == 12
+
+
+def test_a_change_that_gains_little_is_not_proposed() -> None:
+    # 4 tasks have 60 kB each, 6 have 40 kB.
+    assert sized(plan(), ran(4), bytes=40_000, gain=1.5).tasks == 6
+    little = sized(plan(), ran(4), bytes=40_000, gain=1.6)
+    assert (little.tasks, little.why) == (4, "stays at 4: 6 would gain a factor of 1.50 only")
+    fewer = sized(plan(), ran(6), bytes=60_000, gain=1.6)
+    assert (fewer.tasks, fewer.why) == (6, "stays at 6: 4 would gain a factor of 1.50 only")
+
+
+def test_a_stage_that_keeps_no_keys_together_may_get_a_task_for_each_partition() -> None:
+    pipeline = Pipeline("large", source="s3://landing/topics")
+    left = pipeline.stream("flights", key="tailnum", partitions=8)
+    right = pipeline.stream("planes", key="tailnum", partitions=12)
+    left.merge(right).write("large")
+    made = plan_of(pipeline, [arrived("flights", [1000] * 8), arrived("planes", [1000] * 12)])
+    (found,) = propose(made, (), Targets(bytes=10_000)).stages
+    assert (str(found.scheme), found.tasks) == ("max", 20)
+    assert [str(stage.scheme) for stage in propose(made, (), Targets(bytes=50_000)).stages] == ["tasks(4)"]
+
+
+def test_task_groups_are_as_many_as_the_tasks_fill() -> None:
+    found = propose(plan(), (), Targets(bytes=20_000, group_tasks=5))
+    assert (found.groups, found.why) == (3, "12 tasks, up to 5 a group")
+    assert propose(plan(), (), Targets(bytes=20_000, group_tasks=5, max_groups=2)).groups == 2
+    assert propose(plan(), (), Targets(bytes=20_000, group_tasks=50, min_groups=2)).groups == 2
+
+
+def test_groups_wait_for_the_cool_down_and_stay_if_little_is_gained() -> None:
+    few = Targets(bytes=20_000, group_tasks=4, gain=1.4)
+    assert propose(plan(), (ran(12, groups=2), ran(12, groups=5)), few).groups == 5
+    kept = propose(plan(), (ran(12, groups=4),), few)
+    assert (kept.groups, kept.why) == (4, "stays at 4: 3 would do, which is not less by a factor of 1.4")
+    assert propose(plan(), (ran(12, groups=5),), few).groups == 3
+
+
+def test_a_proposal_plans_as_it_says() -> None:
+    proposal = propose(plan_of(tails(), tails_found()), (), Targets(bytes=5000))
+    settings = proposal.settings(Settings(limit=50))
+    made = plan_batch(tails(), tails_found(), {"tail_activity": COLUMNS}, settings=settings)
+    assert made is not None
+    assert [(stage.name, stage.cosets) for stage in made.stages] == [(one.stage, one.tasks) for one in proposal.stages]
+    assert max(len(made.stream("flights").range(number)) for number in range(12)) == 50
+
+
+def test_targets_that_nothing_can_reach_are_refused_together() -> None:
+    with pytest.raises(Refused) as refused:
+        Targets(bytes=0, seconds=0, min_tasks=9, max_tasks=3)
+    assert [finding.what for finding in refused.value.findings] == [
+        "bytes is 0",
+        "seconds is 0",
+        "min_tasks is 9, max_tasks is 3",
+    ]

@@ -1,0 +1,131 @@
+"""Statistics from receipts, and which batch's receipts they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from partitioning.document import digest
+from partitioning.ledger import Ledger
+from partitioning.plan import TaskRef
+from partitioning.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.statistics import KeyFigures, TaskFigures, statistics_of
+from partitioning.verdict import ABANDON, PUBLISH, Verdict
+from spark_jobs.figures import history, statistics
+from tests.reference import log, pipeline, planned, run, store
+
+TAILS = {"flights": ["N7"] * 200 + [f"N{n}" for n in range(90)] + [None], "planes": [f"N{n}" for n in range(90)]}
+
+
+def _receipts(ledger: Ledger) -> list[Receipt]:
+    plan = ledger.plan(0)
+    assert plan is not None
+    found = [ledger.receipt(0, 0, group.group) for group in plan.groups]
+    return [receipt for receipt in found if receipt is not None]
+
+
+def _ran(scheme: str | None = None) -> Ledger:
+    made = pipeline(null_keys="drop")
+    records = log(made, TAILS)
+    plan = planned(made, records, scheme)
+    return store(plan, run(plan, records))
+
+
+def _published(ledger: Ledger, batch: int = 0, attempt: int = 0, decision: str = PUBLISH) -> None:
+    plan = ledger.plan(batch)
+    assert plan is not None
+    ledger.put_verdict(Verdict(digest(plan), batch, decision, attempt, "all checks passed", ()))
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "tasks(8)"])
+def test_a_stream_is_counted_once_however_many_tasks_read_it(scheme: str) -> None:
+    ledger = _ran(scheme)
+    plan = ledger.plan(0)
+    assert plan is not None
+    found = statistics_of(plan, _receipts(ledger))
+    assert dict(found.records) == {"flights": 291, "planes": 90, "joined": 0}
+    assert dict(found.cosets) == {"flights+planes": plan.stages[0].cosets}
+    assert found.groups == 2
+
+
+def test_the_rows_of_a_step_are_those_of_its_files() -> None:
+    ledger = _ran()
+    plan = ledger.plan(0)
+    assert plan is not None
+    file = WrittenFile("delays", "a.parquet", 10, "e", 7)
+    receipts = [
+        replace(each, tasks=tuple(replace(task, files=(file,)) for task in each.tasks)) for each in _receipts(ledger)
+    ]
+    assert statistics_of(plan, receipts).records["joined"] == 14
+
+
+def test_a_task_has_what_it_read_what_it_took_and_its_seconds() -> None:
+    ledger = _ran("tasks(8)")
+    plan = ledger.plan(0)
+    assert plan is not None
+    found = statistics_of(plan, _receipts(ledger))
+    assert set(found.tasks) == {TaskRef("flights+planes", number) for number in range(8)}
+    assert sum(each.taken or 0 for each in found.tasks.values()) == 290 + 90
+    # Four tasks read each partition of planes, two each of flights.
+    assert sum(each.records for each in found.tasks.values()) == 2 * 291 + 4 * 90
+    assert sum(each.bytes for each in found.tasks.values()) == 2 * 400 + 4 * 200
+    assert {each.seconds for each in found.tasks.values()} == {each.records / 1000 for each in found.tasks.values()}
+
+
+def test_heavy_keys_are_added_up_by_task() -> None:
+    ledger = _ran()
+    plan = ledger.plan(0)
+    assert plan is not None
+    (key,) = statistics_of(plan, _receipts(ledger)).keys
+    assert key == KeyFigures(TaskRef("flights+planes", 0), "N7", {"flights": 201})
+
+
+def test_figures_do_not_depend_on_the_order_of_receipts() -> None:
+    ledger = _ran("tasks(8)")
+    plan, receipts = ledger.plan(0), _receipts(ledger)
+    assert plan is not None
+    assert repr(statistics_of(plan, receipts)) == repr(statistics_of(plan, receipts[::-1]))
+
+
+def test_the_figures_are_of_the_attempt_that_was_published() -> None:
+    ledger = _ran()
+    plan = ledger.plan(0)
+    assert plan is not None
+    assert statistics(ledger, plan) is None
+    for group in plan.groups:
+        tasks = tuple(TaskReceipt(task, (), (), None, 9.0) for task in group.tasks)
+        ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks), 0)
+    _published(ledger, attempt=1)
+    found = statistics(ledger, plan)
+    assert found is not None
+    assert {each.seconds for each in found.tasks.values()} == {9.0}
+    assert set(found.tasks.values()) == {TaskFigures(0, 300, 9.0, 0)}
+
+
+def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:
+    ledger = _ran()
+    plan = ledger.plan(0)
+    assert plan is not None
+    _published(ledger, attempt=1)
+    assert statistics(ledger, plan) is None
+    assert history(ledger, plan, 3) == ()
+
+
+def test_history_has_the_published_batches_oldest_first() -> None:
+    ledger = _ran()
+    first = ledger.plan(0)
+    assert first is not None
+    _published(ledger)
+    parent, plans = first, [first]
+    for batch, decision in enumerate((PUBLISH, ABANDON, PUBLISH), start=1):
+        plan = ledger.put_plan(replace(first, batch=batch, parent=digest(parent)))
+        for group in plan.groups:
+            tasks = tuple(TaskReceipt(task, (), (), None, 1.0) for task in group.tasks)
+            ledger.put_receipt(Receipt(digest(plan), group.group, 0, tasks), batch)
+        _published(ledger, batch, decision=decision)
+        parent = plan
+        plans.append(plan)
+    assert [each.batch for each in history(ledger, plans[-1], 9)] == [0, 1, 3]
+    assert [each.batch for each in history(ledger, plans[-1], 2)] == [1, 3]
+    assert history(ledger, None, 2) == ()

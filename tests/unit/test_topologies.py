@@ -1,0 +1,254 @@
+"""Topologies that Kafka Streams itself planned, planned here: fewer exchanges, of fewer records, and none refused.
+
+`python -m tests.unit.test_topologies` prints the totals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partitioning.assignment import Task, assign
+from partitioning.exchanges import Cut, cuts
+from partitioning.graph import Graph, Step, Write
+from partitioning.placements import placements, target
+from partitioning.schemes import COGROUP
+from partitioning.statistics import Statistics
+from partitioning.streams import Stream
+from tests.exchanged import paths, tables, tables_of_one_task
+
+Topology = Mapping[str, Any]
+
+FOUND: list[Topology] = json.loads(
+    (Path(__file__).parents[2].parent / "shared/vectors/kafka-streams/topologies.json").read_text()
+)["topologies"]
+RECORDS = 100
+
+
+def never_moved_by_kafka(topology: Topology) -> list[str]:
+    """Python steps with state behind a key change: Kafka moves nothing before them, and their results are wrong."""
+    stateful = {op["id"] for op in topology["ops"] if op["op"].startswith("process") and op["stateful"]}
+    inputs = topology["derived"]["stateful_inputs"]
+    return [
+        each["stateful_op"]
+        for each in inputs
+        if each["stateful_op"] in stateful and any(origin["dirty"] for origin in each["origins"])
+    ]
+
+
+# Where more moves here than in Kafka. There is no other reason than `never_moved_by_kafka`.
+MORE_THAN_KAFKA = {
+    "stateful_process_values_after_rekey": "Kafka gives it unplaced records; one key then has state in several tasks"
+}
+
+
+@dataclass
+class Translation:
+    """A topology as a graph; `steps` names for each op the step that gives its records."""
+
+    streams: list[Stream] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    gives: dict[str, str] = field(default_factory=dict)
+
+    def op(self, op: Mapping[str, Any], topics: Mapping[str, int]) -> None:
+        """Add one op: each by what it does to keys and whether it keeps state, not by its name."""
+        inputs = [self.gives[name] for name in op["inputs"]]
+        args = op.get("args") or {}
+        if not inputs:
+            self._source(op, args["topics"], topics)
+        elif op["op"] in {"sink", "foreach"}:
+            self.writes.append(Write(f"{op['id']}.table", inputs[0], "k", False, ()))
+        elif op["op"].startswith("group_by") and not op["key_changing"]:
+            self.gives[op["id"]] = inputs[0]
+        elif {"fk", "foreign"} & {*op["op"].split("_")}:
+            self._foreign_key_join(op["id"], inputs)
+        else:
+            # What is not keyed and no merge looks things up in its other inputs, which every task has whole.
+            kept = inputs if op["stateful"] or op["op"] == "merge" else inputs[:1]
+            self._step(op["id"], kept, **_options(op, args))
+
+    def graph(self) -> Graph:
+        """The graph; what nothing reads is a table."""
+        read = {name for step in self.steps for name in step.inputs} | {write.step for write in self.writes}
+        last = [step.name for step in self.steps if step.name not in read]
+        writes = [*self.writes, *(Write(f"{name}.table", name, "k", False, ()) for name in last)]
+        return Graph(tuple(self.streams), tuple(self.steps), tuple(writes))
+
+    def _source(self, op: Mapping[str, Any], names: list[str], topics: Mapping[str, int]) -> None:
+        # A topic that does not exist is refused when it is discovered; here it only needs some count.
+        table = op["op"] != "source"
+        added = [Stream(f"{op['id']}.{name}", "s3://t", "k", topics.get(name, 1), table=table) for name in names]
+        self.streams.extend(added)
+        self.gives[op["id"]] = added[0].name
+        if len(added) > 1:
+            self._step(op["id"], [stream.name for stream in added], op="merge")
+
+    def _foreign_key_join(self, name: str, inputs: list[str]) -> None:
+        """By the foreign key, and back: the result has the left table's key again."""
+        self._step(f"{name}.foreign", inputs[:1], op="rekey", rekeys=True)
+        self._step(f"{name}.joined", [f"{name}.foreign", inputs[1]], op="join", keyed=True)
+        self._step(f"{name}.back", [f"{name}.joined"], op="rekey", rekeys=True)
+        self._step(name, [f"{name}.back"], op="aggregate", keyed=True)
+
+    def _step(self, name: str, inputs: list[str], **options: Any) -> None:
+        self.steps.append(Step(name, inputs=tuple(inputs), sql="", expressions=(name,), key="k", **options))
+        self.gives[name] = name
+
+
+def _options(op: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    if op["op"] in {"merge", "repartition"}:
+        return {"op": op["op"], "partitions": args.get("partitions")}
+    if op["op"].startswith("process"):
+        return {"op": "process", "keyed": op["stateful"], "state": op["stateful"], "rekeys": op["key_changing"]}
+    if op["stateful"]:
+        return {"op": "join" if len(op["inputs"]) > 1 else "aggregate", "keyed": True, "rekeys": op["key_changing"]}
+    if op["key_changing"]:
+        return {"op": "rekey", "rekeys": True}
+    return {"op": "select" if op["value_changing"] or op["op"] == "peek" else "filter"}
+
+
+def graph_of(topology: Topology) -> Graph:
+    """The topology as a graph."""
+    made = Translation()
+    for op in topology["ops"]:
+        made.op(op, topology["topics"])
+    return made.graph()
+
+
+def planned(topology: Topology) -> tuple[Graph, Graph, tuple[Cut, ...]]:
+    """The topology as a graph, what became of it, and the exchanges, if each stream gives a hundred records."""
+    graph = graph_of(topology)
+    return graph, *cuts(graph, Statistics(0, {stream.name: RECORDS for stream in graph.streams}))
+
+
+def in_kafka(topology: Topology) -> tuple[int, int]:
+    """How many internal topics Kafka makes without its optimiser and with it.
+
+    None count where it fails without; where it fails with it, those without do.
+    """
+    none, best = (topology["kafka"][mode] for mode in ("none", "all"))
+    plain = len(none.get("repartition_topics", ()))
+    return plain, plain if best.get("build_error") else len(best["repartition_topics"])
+
+
+def totals() -> Mapping[str, int]:
+    """Exchanges over all topologies: here, and in Kafka Streams without and with its optimiser."""
+    kafka = [in_kafka(topology) for topology in FOUND]
+    here = sum(len(planned(topology)[2]) for topology in FOUND)
+    return {"coset": here, "none": sum(none for none, _ in kafka), "all": sum(best for _, best in kafka)}
+
+
+def named(which: list[Topology]) -> list[Any]:
+    return [pytest.param(topology, id=topology["id"]) for topology in which]
+
+
+@pytest.mark.parametrize("topology", named(FOUND))
+def test_no_topology_fails_and_equal_keys_meet(topology: Topology) -> None:
+    graph, made, found = planned(topology)
+    assert tables(made, found, placements(graph)) == tables_of_one_task(graph)
+
+
+@pytest.mark.parametrize("topology", named(FOUND))
+def test_never_more_exchanges_than_kafka_with_its_optimiser(topology: Topology) -> None:
+    _, best = in_kafka(topology)
+    assert len(planned(topology)[2]) <= best + len(never_moved_by_kafka(topology))
+
+
+def test_more_moves_than_in_kafka_only_where_kafka_is_wrong() -> None:
+    more = {topology["id"] for topology in FOUND if len(planned(topology)[2]) > in_kafka(topology)[1]}
+    assert more == {topology["id"] for topology in FOUND if never_moved_by_kafka(topology)}
+    assert set(MORE_THAN_KAFKA) <= more
+
+
+MIXED = [topology for topology in FOUND if topology["derived"]["mixed_input"]]
+
+
+@pytest.mark.parametrize("topology", named(MIXED))
+def test_where_clean_and_dirty_meet_only_dirty_records_move(topology: Topology) -> None:
+    graph, made, found = planned(topology)
+    placed = placements(graph)
+    steps = {step.name: step for step in graph.steps}
+    crossed: dict[tuple[str, str, bool], set[int]] = {}
+    for path in paths(graph, made, found):
+        dirty = not placed[path.start].lies(target(steps[path.wants], placed))
+        for origin in placed[path.start].origins:
+            crossed.setdefault((path.wants, op_of(origin.name), dirty), set()).add(len(path.exchanges))
+    assert crossed == {
+        (each["stateful_op"], origin["origin"], dirty): {int(dirty)}
+        for each in topology["derived"]["stateful_inputs"]
+        for origin in each["origins"]
+        for dirty in (True, False)
+        if origin["dirty" if dirty else "clean"]
+    }
+
+
+def op_of(name: str) -> str:
+    """The op of a stream or step."""
+    return name.partition(".")[0]
+
+
+def uneven(topology: Topology) -> Mapping[str, Mapping[str, int]]:
+    """For each stateful op, the clean origins that meet in it, if their partition counts differ."""
+    met: dict[str, dict[str, int]] = {}
+    for each in topology["derived"]["stateful_inputs"]:
+        for origin in each["origins"]:
+            if origin["clean"] and origin["partitions"]:
+                met.setdefault(each["stateful_op"], {})[origin["origin"]] = origin["partitions"]
+    return {op: counts for op, counts in met.items() if len(set(counts.values())) > 1}
+
+
+UNEVEN = [topology for topology in FOUND if uneven(topology)]
+
+
+@pytest.mark.parametrize("topology", named(UNEVEN))
+def test_clean_streams_of_different_counts_stay_and_meet_by_cosets(topology: Topology) -> None:
+    graph, made, found = planned(topology)
+    for op, counts in uneven(topology).items():
+        from_them = [p for p in paths(graph, made, found) if p.wants == op and op_of(p.start) in counts]
+        assert {op_of(path.start) for path in from_them} == set(counts)
+        assert not any(path.exchanges for path in from_them)
+        tasks = assign(list(counts.items()), COGROUP).tasks
+        for number in range(lcm(*counts.values())):
+            takers = [
+                [task.task for task in tasks if takes(task, name, count, number)] for name, count in counts.items()
+            ]
+            assert takers == [[number % len(tasks)]] * len(counts)
+
+
+def takes(task: Task, stream: str, partitions: int, number: int) -> bool:
+    """Whether a task takes a record with this hash."""
+    kept = task.filters.get(stream)
+    return number % partitions in task.reads.get(stream, ()) and (
+        kept is None or number % kept.modulus in kept.residues
+    )
+
+
+def test_a_foreign_key_join_moves_one_side_there_and_the_result_back() -> None:
+    sides = [
+        {"id": name, "op": "table", "inputs": [], "args": {"topics": [name]}, "stateful": True} for name in ("t", "u")
+    ]
+    join = {"id": "j", "op": "foreign_key_join", "inputs": ["t", "u"], "stateful": True, "key_changing": False}
+    _, _, found = planned({"topics": {"t": 6, "u": 4}, "ops": [*sides, join]})
+    assert [(cut.source, cut.wanted_by) for cut in found] == [("j.foreign", ("j.joined",)), ("j.back", ("j",))]
+
+
+def test_there_are_topologies_of_each_kind() -> None:
+    assert len(MIXED) >= 7
+    assert len(UNEVEN) >= 3
+    assert any(topology["kafka"]["all"].get("build_error") for topology in FOUND)
+
+
+def test_fewer_exchanges_in_all_than_with_kafkas_optimiser() -> None:
+    found = totals()
+    assert found["coset"] < found["all"] < found["none"]
+
+
+if __name__ == "__main__":
+    print(totals())
