@@ -72,7 +72,7 @@ def plan_batch(
         key_sample=1,
         grouper=settings.grouper,
     )
-    dealt = _groups(plan, sized(plan, graph, statistics), settings, published, locality)
+    dealt = _groups(plan, sized(plan, made.graph, statistics), settings, published, locality)
     sample = max(1, -(-plan.records // KEYS_COMPARED))
     return check(replace(plan, groups=dealt.groups, moves=dealt.moves, key_sample=sample))
 

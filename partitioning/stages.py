@@ -10,7 +10,7 @@ from partitioning.changeover import Change, changes, moved
 from partitioning.choices import choices
 from partitioning.errors import Finding, Refused
 from partitioning.exchanges import Cut
-from partitioning.graph import Graph, Step
+from partitioning.graph import Graph
 from partitioning.inputs import Inputs
 from partitioning.pipeline import Pipeline
 from partitioning.plan import STREAM, Exchange, Plan, PlannedWrite, Stage
@@ -24,10 +24,11 @@ from partitioning.waves import waves
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of a plan in wave order, and the exchanges between them."""
+    """The stages of a plan in wave order, the exchanges between them, and the graph of their steps."""
 
     stages: tuple[Stage, ...]
     exchanges: tuple[Exchange, ...]
+    graph: Graph
 
 
 def cut(
@@ -51,9 +52,9 @@ def cut(
     Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
     fit, equal keys would not meet, or a step cannot go on from what it left.
     """
-    graph = graph or pipeline.graph
     findings = _unwritten(pipeline)
-    found = waves(graph, cuts)
+    found = waves(graph or pipeline.graph, cuts)
+    graph = found.graph
     try:
         chosen = choices(pipeline, settings, found.parts)
     except Refused as refusal:
@@ -66,7 +67,7 @@ def cut(
     exchanges = _exchanges(graph, found.moved, stages, inputs, settings)
     first, moves = _changeover(drawn, inputs, own_task)
     later = [replace(stage, wave=stage.wave + 1) for stage in stages] if first else stages
-    return Stages((*first, *later), (*moves, *exchanges))
+    return Stages((*first, *later), (*moves, *exchanges), graph)
 
 
 def _stages(
@@ -152,8 +153,8 @@ def _exchanges(
     steps = {step.name: step for step in graph.steps}
     homes: dict[str, Stage] = {}
     for stage in stages:
-        for each in (*stage.steps, *stage.inputs):
-            homes.setdefault(each.name if isinstance(each, Step) else each.step, stage)
+        for name in (*(step.name for step in stage.steps), *(each.step for each in stage.inputs)):
+            homes.setdefault(name, stage)
     made = []
     for name, each in cuts.items():
         home = homes[each.source]

@@ -160,7 +160,7 @@ class _Writing:
             for read in reads:
                 if isinstance(read, Move):
                     self._readers.setdefault(read, []).append(name)
-            self._steps.append(_reading_from(step, name, [self._name(read) for read in reads]))
+            self._steps.append(reading_from(step, name, [self._name(read) for read in reads]))
 
     def _leave(self, node: Node) -> None:
         """Give each exchange at a node a source of its own: it is by that name that its records are read."""
@@ -187,7 +187,7 @@ class _Writing:
         return name
 
 
-def _reading_from(step: Step, name: str, names: list[str]) -> Step:
+def reading_from(step: Step, name: str, names: list[str]) -> Step:
     """The step under another name and with other inputs, which its SQL goes on calling as it did."""
     if names == list(step.inputs):
         return replace(step, name=name)

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from partitioning.errors import Conflict, Finding, Refused, Unreachable
 from partitioning.pipeline import Pipeline
-from partitioning.settings import Settings
+from partitioning.settings import DEFAULTS, Settings
 from plugins import batch
 from plugins.batch import BatchRef
 from plugins.spark_group import SparkGroupOperator, arguments
@@ -24,16 +24,8 @@ from plugins.spark_group import SparkGroupOperator, arguments
 _MOST_GROUPS = 1024
 
 
-def coset_dag(
-    pipeline: Pipeline,
-    *,
-    schedule: Any = None,
-    scheme: str | None = None,
-    groups: int = 2,
-    limit: int | None = None,
-    **dag_kwargs: Any,
-) -> DAG:
-    """The DAG of `pipeline`; `scheme`, `groups` and `limit` are what a run uses unless it was told otherwise.
+def coset_dag(pipeline: Pipeline, *, schedule: Any = None, settings: Settings = DEFAULTS, **dag_kwargs: Any) -> DAG:
+    """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
 
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
@@ -44,23 +36,23 @@ def coset_dag(
         schedule=schedule,
         catchup=False,
         max_active_runs=1,
-        params=_params(scheme, groups, limit),
+        params=_params(settings),
         default_args=retries | dag_kwargs.pop("default_args", {}),
         tags=["coset", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
-        planned = _plan_task(pipeline)
+        planned = _plan_task(pipeline, settings)
         run = SparkGroupOperator.partial(task_id="run", map_index_template="{{ task.name }}").expand_kwargs(planned)
         ref = planned["batch"]
         run >> audit(ref) >> check(ref) >> publish(ref) >> report(ref)
     return dag
 
 
-def _params(scheme: str | None, groups: int, limit: int | None) -> dict[str, Param]:
+def _params(settings: Settings) -> dict[str, Param]:
     """The form of a manual run. All of it is for a new plan; an open batch is taken up as it was planned."""
     return {
         "scheme": Param(
-            scheme,
+            str(settings.scheme) if settings.scheme else None,
             type=["null", "string"],
             title="Scheme",
             examples=["cogroup", "elastic(2)", "tasks(24)", "max"],
@@ -68,7 +60,7 @@ def _params(scheme: str | None, groups: int, limit: int | None) -> dict[str, Par
             section="Plan",
         ),
         "groups": Param(
-            groups,
+            settings.groups,
             type="integer",
             minimum=1,
             maximum=_MOST_GROUPS,
@@ -77,7 +69,7 @@ def _params(scheme: str | None, groups: int, limit: int | None) -> dict[str, Par
             section="Plan",
         ),
         "limit": Param(
-            limit,
+            settings.limit,
             type=["null", "integer"],
             minimum=1,
             title="Limit",
@@ -87,12 +79,12 @@ def _params(scheme: str | None, groups: int, limit: int | None) -> dict[str, Par
     }
 
 
-def _plan_task(pipeline: Pipeline) -> Any:
+def _plan_task(pipeline: Pipeline, settings: Settings) -> Any:
     @task
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
         with _refusals():
-            ref, sentence = batch.plan(pipeline, _store_root(), _asked(params))
+            ref, sentence = batch.plan(pipeline, _store_root(), _asked(params, settings))
             print(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
@@ -143,8 +135,8 @@ def _refusals() -> Iterator[None]:
         raise AirflowFailException(str(error)) from error
 
 
-def _asked(params: dict[str, Any]) -> Settings:
-    return Settings.parse(**{name: params[name] for name in ("scheme", "groups", "limit")})
+def _asked(params: dict[str, Any], settings: Settings) -> Settings:
+    return Settings.parse(**{name: params[name] for name in ("scheme", "groups", "limit")}, base=settings)
 
 
 def _store_root() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from partitioning import locality
 from partitioning.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.ledger import Ledger, Standing
@@ -18,6 +19,7 @@ from partitioning.settings import DEFAULTS, Settings
 from partitioning.store import Store
 from partitioning.streams import Column, Discovered
 from spark_jobs import sql
+from spark_jobs.figures import statistics
 from spark_jobs.landed import discover
 from spark_jobs.publication import transaction_version
 from spark_jobs.tables import schema
@@ -41,7 +43,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     expression or the result tables are not as they have to be, or if this version cannot run the plan.
     """
     standing = _standing(pipeline, store)
-    taken = _open(standing, settings) or _new(pipeline, standing, settings)
+    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
     if taken.plan is None or taken.plan is standing.plan:
         return taken
     if findings := not_runnable(taken.plan):
@@ -56,7 +58,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
     """What `take_up` would give, without storing anything; also a plan that this version cannot run."""
     standing = _standing(pipeline, store)
-    taken = _open(standing, settings) or _new(pipeline, standing, settings)
+    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
     if taken.plan is None or not not_runnable(taken.plan):
         return taken
     return Taken(taken.plan, f"{taken.sentence}; this version shows the plan but does not run it yet")
@@ -98,17 +100,19 @@ def _open(standing: Standing, asked: Settings) -> Taken | None:
     return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(pipeline: Pipeline, standing: Standing, settings: Settings) -> Taken:
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> Taken:
     """The batch after those that there are, newly planned."""
-    discovered = discover(pipeline.streams)
+    discovered, published = discover(pipeline.streams), standing.published
     plan = plan_batch(
         pipeline,
         discovered,
         _results(pipeline, discovered),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
-        published=standing.published,
+        published=published,
         settings=settings,
+        statistics=statistics(Ledger(store, pipeline.name), published) if published else None,
+        locality=locality.read(store, published) if published else None,
     )
     if plan is None:
         return Taken(None, _nothing_to_do(standing.published))

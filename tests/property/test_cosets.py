@@ -7,7 +7,7 @@ from math import gcd, lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.assignment import Assignment, assign
+from partitioning.assignment import Assignment, Reading, assign, assign_owned
 from partitioning.cosets import needs_filter, null_owner, partitions_of, tasks_of
 from partitioning.placement import placement_hash
 from partitioning.schemes import MAX, Scheme
@@ -90,3 +90,19 @@ def test_the_owner_of_keyless_records_reads_their_partition(n: int, total: int) 
 def test_max_gives_each_partition_its_own_task_in_order(named: list[tuple[str, int]]) -> None:
     read = [(name, number) for task in assign(named, MAX).tasks for name, some in task.reads.items() for number in some]
     assert read == [(name, number) for name, count in named for number in range(count)]
+
+
+@given(streams, st.lists(st.integers(0, 4), min_size=1, max_size=24))
+def test_however_residues_are_dealt_each_hash_has_one_task_and_filters_only_keep_out_what_is_others(
+    named: list[tuple[str, int]], dealt: list[int]
+) -> None:
+    cosets = len(dealt)
+    owners = [tuple(r for r in range(cosets) if dealt[r] == task) for task in sorted(set(dealt))]
+    assignment = Assignment("dealt", assign_owned([Reading(name, count) for name, count in named], cosets, owners))
+    for h in range(min(lcm(cosets, *(count for _, count in named)), 500)):
+        owner = next(task for task, owned in enumerate(owners) if h % cosets in owned)
+        assert [takers(assignment, name, count, h) for name, count in named] == [[owner]] * len(named)
+    for task in assignment.tasks:
+        for name, count in named:
+            held = {h % cosets for h in range(lcm(count, cosets)) if h % count in task.reads[name]}
+            assert (name in task.filters) == (not held <= set(task.owns))

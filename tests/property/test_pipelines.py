@@ -17,6 +17,7 @@ from partitioning.plan import STATE, Plan, Stage
 from partitioning.planner import plan_batch
 from partitioning.schemes import Scheme
 from partitioning.settings import PartitionerRef, Settings
+from partitioning.statistics import Statistics
 from partitioning.streams import DROP, OWN_TASK
 from tests.plans import COLUMNS, arrived
 from tests.runner import HASHES, ByPlan, Directly, Row
@@ -213,10 +214,12 @@ def settings_of(pipeline: Pipeline, chosen: Round) -> Settings:
     )
 
 
-def planned(pipeline: Pipeline, landing: Landing, batch: int, published: Plan | None, asked: Settings) -> Plan | None:
+def planned(
+    pipeline: Pipeline, landing: Landing, batch: int, published: Plan | None, asked: Settings, known: Statistics
+) -> Plan | None:
     found = [arrived(name, [len(rows) for rows in partitions]) for name, partitions in landing.landed.items()]
     results = {write.table: COLUMNS for write in pipeline.writes}
-    return plan_batch(pipeline, found, results, batch=batch, published=published, settings=asked)
+    return plan_batch(pipeline, found, results, batch=batch, published=published, settings=asked, statistics=known)
 
 
 # What may be refused: choices that do not fit the pipeline, and partitions that vanish too early or come back.
@@ -233,10 +236,20 @@ FITS = (
 )
 
 
-@given(streams_of, st.lists(moves, min_size=1, max_size=9), st.lists(rounds, min_size=1, max_size=4), keys)
+@given(
+    streams_of,
+    st.lists(moves, min_size=1, max_size=9),
+    st.lists(rounds, min_size=1, max_size=4),
+    keys,
+    st.dictionaries(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 1000)).map(lambda some: Statistics(0, some)),
+)
 @settings(deadline=None, max_examples=150, report_multiple_bugs=False)
 def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_it_is_scaled(
-    streams: list[Declared], steps: list[Move], history: list[Round], last: tuple[tuple[int, int | None], ...]
+    streams: list[Declared],
+    steps: list[Move],
+    history: list[Round],
+    last: tuple[tuple[int, int | None], ...],
+    known: Statistics,
 ) -> None:
     landing, by_plan, published, batch, counts = Landing(streams), ByPlan(), None, 0, history[0].counts
     direct = Directly(pipeline_of(streams, counts, steps).graph)
@@ -249,9 +262,9 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
         pipeline, before = pipeline_of(streams, counts, steps), published
         asked = settings_of(pipeline, chosen)
         try:
-            plan = planned(pipeline, landing, batch, before, asked)
+            plan = planned(pipeline, landing, batch, before, asked, known)
         except Refused as refusal:
-            unknown = [finding for finding in refusal.findings if not any(known in finding.what for known in FITS)]
+            unknown = [finding for finding in refusal.findings if not any(said in finding.what for said in FITS)]
             if unknown:
                 raise
             return
@@ -266,7 +279,7 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
         else:
             published = plan
         if before is not None and not changes(pipeline.streams, before):
-            fresh = planned(pipeline, landing, 0, None, asked)
+            fresh = planned(pipeline, landing, 0, None, asked, known)
             assert fresh is not None
             assert [timeless(stage) for stage in plan.stages] == [timeless(stage) for stage in fresh.stages]
 

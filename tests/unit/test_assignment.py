@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.assignment import Residues, Task, assign
+from partitioning.assignment import Reading, Residues, Task, assign, assign_each, assign_owned
 from partitioning.cosets import tasks_of
 from partitioning.errors import Refused
 from partitioning.schemes import COGROUP, MAX, Scheme
@@ -141,3 +141,23 @@ def test_a_mapping_too_large_to_be_meant_is_refused_before_it_is_made(
 ) -> None:
     with pytest.raises(Refused, match="stream partitions, more than 10,000,000"):
         assign(streams, Scheme.parse(scheme))
+
+
+def test_a_task_of_several_residues_reads_what_can_hold_them_and_filters_only_what_holds_others_too() -> None:
+    tasks = assign_owned([Reading("IS1", 4), Reading("IS2", 8)], 8, [(0, 4), (1, 2, 3), (5, 6, 7)])
+    assert tasks == (
+        Task(0, {"IS1": (0,), "IS2": (0, 4)}, owns=(0, 4)),
+        Task(1, {"IS1": (1, 2, 3), "IS2": (1, 2, 3)}, {"IS1": Residues(8, (1, 2, 3))}, owns=(1, 2, 3)),
+        Task(2, {"IS1": (1, 2, 3), "IS2": (5, 6, 7)}, {"IS1": Residues(8, (5, 6, 7))}, owns=(5, 6, 7)),
+    )
+
+
+def test_of_partitions_of_which_only_some_are_there_tasks_read_only_those() -> None:
+    tasks = assign_owned([Reading("IS1", 6, only=(4, 5))], 6, [(task,) for task in range(6)])
+    assert [task.reads for task in tasks] == [{}, {}, {}, {}, {"IS1": (4,)}, {"IS1": (5,)}]
+    assert [task.reads for task in assign_each([Reading("IS1", 6, only=(4, 5))])] == [{"IS1": (4,)}, {"IS1": (5,)}]
+
+
+def test_what_lies_anywhere_is_read_whole_and_once() -> None:
+    tasks = assign_owned([Reading("IS1", 5, keyed=False)], 2, [(0,), (1,)])
+    assert tasks == (Task(0, {"IS1": (0, 2, 4)}, owns=(0,)), Task(1, {"IS1": (1, 3)}, owns=(1,)))

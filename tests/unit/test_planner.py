@@ -12,9 +12,11 @@ from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import KEYS_COMPARED, plan_batch
 from partitioning.settings import Settings
+from partitioning.statistics import Statistics
 from partitioning.streams import Discovered
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
+HASHES = (("a", "murmur2"), ("b", "java"))
 RESULTS = {"tail_activity": COLUMNS, "t": COLUMNS}
 
 
@@ -161,3 +163,52 @@ def test_all_keys_are_compared_until_there_are_too_many(records: int, sample: in
     file = replace(partition.files[0], end=records)
     one = replace(found, partitions=(replace(partition, files=(file,)),))
     assert plan_of(plain(1), [one]).key_sample == sample
+
+
+# Waves
+
+
+def by_delay(partitions: int = 4) -> Pipeline:
+    """Records counted by their delay, going on from batch to batch; the delay is not the key."""
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    partial = pipeline.stream("a", key="tailnum", partitions=partitions).partial("count(*) AS n", by="dep_delay")
+    partial.combine("sum(n) AS n", running=True, name="counted").write("t")
+    return pipeline
+
+
+def test_each_wave_has_groups_of_its_own_numbered_through() -> None:
+    plan = plan_of(by_delay(), [arrived("a", [100] * 4)], groups=3)
+    assert [(group.group, group.wave) for group in plan.groups] == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)]
+    assert {task.stage for group in plan.groups[3:] for task in group.tasks} == {"a.partial.exchange"}
+
+
+def test_what_is_moved_and_what_is_state_is_sized_by_the_last_batch() -> None:
+    first = plan_of(by_delay(), [arrived("a", [100] * 4)])
+    assert [group.records for group in first.groups] == [200, 200, 0, 0]
+    figures = Statistics(0, {"a": 400, "a.partial": 80, "counted": 40})
+    found = [arrived("a", [300] * 4)]
+    plan = plan_of(by_delay(), found, batch=1, published=first, statistics=figures)
+    # Twice the records of the last batch, so 160 partial ones, and 40 of state; 10 bytes each.
+    assert [(group.bytes, group.records) for group in plan.groups[2:]] == [(1000, 100), (1000, 100)]
+    assert plan.exchanges[0].moves == 80
+
+
+def test_the_records_that_move_of_a_stream_are_counted_and_not_estimated() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    a, b = (pipeline.stream(name, key="tailnum", partitions=2, placement=hash) for name, hash in HASHES)
+    a.join(b, "1 AS one").write("t")
+    plan = plan_of(pipeline, [arrived("a", [90, 10]), arrived("b", [5, 5])])
+    assert [(exchange.source, exchange.moves) for exchange in plan.exchanges] == [("b", 10)]
+
+
+def test_the_grouper_that_was_asked_for_is_used_and_named_in_the_plan() -> None:
+    plan = plan_of(by_delay(), [arrived("a", [10, 20, 30, 40])], settings=Settings(grouper="round-robin"))
+    assert plan.grouper == "round-robin"
+    assert [task.task for task in plan.groups[0].tasks] == [0, 2]
+
+
+def test_tasks_that_run_in_another_group_are_named_with_the_reason() -> None:
+    first = plan_of(by_delay(), [arrived("a", [10] * 4)], groups=4)
+    plan = plan_of(by_delay(), [arrived("a", [20] * 4)], batch=1, published=first, groups=2)
+    assert plan.moves
+    assert all(move.why for move in plan.moves)

@@ -265,6 +265,19 @@ def test_what_a_later_wave_needs_of_a_step_that_an_earlier_one_ran_is_a_result()
     assert (last.wave, last.cosets) == (2, 6)
 
 
+def test_what_a_stage_reads_moved_and_as_it_lies_has_two_names() -> None:
+    pipeline = pipeline_of()
+    java, murmur2 = stream(pipeline, "java", 4, placement="java"), stream(pipeline, "murmur2", 4)
+    moved = stream(pipeline, "moved", 4)
+    one = java.join(moved, "1 AS one", name="one")
+    murmur2.join(java, "1 AS one", name="two").merge(one, name="both").write("t")
+    first, *_, last = made(pipeline, move("moved", "one", key="k", hash="java"), move("java", "two", key="k")).stages
+    assert [step.name for step in first.steps] == ["java.moved"]
+    assert last.name == "java+murmur2+moved.exchange+java.moved.exchange"
+    assert last.steps[1].inputs == ("murmur2", "java.moved")
+    assert last.steps[1].sql.startswith('WITH "java" AS (SELECT * FROM "java.moved") SELECT')
+
+
 def test_no_step_elsewhere_changes_the_name_of_a_stage() -> None:
     def names(*, more: bool) -> list[str]:
         pipeline = enriched()
