@@ -21,11 +21,11 @@ from typing import TypeVar
 from bench.measure import measured
 from cli.output import show_table
 from partitioning.document import decode, digest, encode, pack, unpack
-from partitioning.explain import explain
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch
 from partitioning.settings import Settings
+from partitioning.shown.explain import explain
 from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
 
 T = TypeVar("T")

@@ -8,15 +8,15 @@ from math import lcm
 
 from partitioning.document import digest
 from partitioning.errors import Finding, Refused
-from partitioning.footprint import Footprint, footprint
 from partitioning.ledger import Standing
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, Stage
 from partitioning.planner import plan_batch
 from partitioning.schemes import COGROUP, MAX, Scheme
-from partitioning.sections import many
 from partitioning.settings import DEFAULTS, Settings
-from partitioning.sizing import Proposal, Targets, propose, with_scheme
+from partitioning.shown.sections import many
+from partitioning.sizing.footprint import Footprint, footprint
+from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
 from partitioning.statistics import Statistics
 from partitioning.streams import Column, Discovered
 from spark_jobs import sql

@@ -21,9 +21,9 @@ from cli.landing import PARTS, land
 from cli.output import progress, show, show_table, step
 from dags.pipelines.tail_activity import pipeline
 from partitioning.errors import CosetError, Finding
-from partitioning.explain import explain
 from partitioning.ledger import Ledger
 from partitioning.plan import Plan
+from partitioning.shown.explain import explain
 from partitioning.store import S3Store
 from spark_jobs.planning import preview
 

@@ -10,12 +10,12 @@ from typing import Any
 from cli import pipelines
 from cli.output import show, show_json, show_table
 from cli.plans import stored_plan
-from partitioning.diff import Diff, diff, diff_sections
 from partitioning.document import decode, digest, unpack
 from partitioning.errors import Finding, Refused
 from partitioning.ledger import Ledger
 from partitioning.plan import Plan
 from partitioning.settings import Settings
+from partitioning.shown.diff import Diff, diff, diff_sections
 from partitioning.store import S3Store
 from spark_jobs.planning import preview
 

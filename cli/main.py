@@ -189,7 +189,7 @@ def schemes(
 ) -> None:
     """Compare schemes on the real sizes, propose one, and name hot keys. Stores nothing."""
     from cli import sizes
-    from partitioning.sizing import Targets
+    from partitioning.sizing.proposal import Targets
 
     targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
     sizes.schemes(pipeline, _root(store), _settings(None, None, None, settings), given or [], targets, as_json=as_json)

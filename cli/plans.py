@@ -9,14 +9,14 @@ from pathlib import Path
 from cli import pipelines
 from cli.output import show, show_json, show_table
 from partitioning.document import digest, plain
-from partitioning.drawing import drawing
 from partitioning.errors import Finding, Refused
-from partitioning.explain import explain
 from partitioning.ledger import Ledger
-from partitioning.mermaid import mermaid
-from partitioning.picture import svg
 from partitioning.plan import Plan
 from partitioning.settings import Settings
+from partitioning.shown.drawing import drawing
+from partitioning.shown.explain import explain
+from partitioning.shown.mermaid import mermaid
+from partitioning.shown.picture import svg
 from partitioning.store import S3Store
 from plugins import batch
 from spark_jobs.planning import preview

@@ -8,17 +8,17 @@ from typing import Any
 from cli import pipelines
 from cli.candidates import Basis, Compared, Row, basis, compare
 from cli.output import as_plain, show, show_json, show_table
-from partitioning.footprint import Footprint
-from partitioning.hotkeys import HotKey, hot_keys
 from partitioning.ledger import Ledger
 from partitioning.plan import Plan
 from partitioning.schemes import Scheme
-from partitioning.sections import many, percent, size
 from partitioning.settings import Settings
-from partitioning.sizing import Targets
+from partitioning.shown.sections import many, percent, size
+from partitioning.sizing.footprint import Footprint
+from partitioning.sizing.hotkeys import HotKey, hot_keys
+from partitioning.sizing.proposal import Targets
+from partitioning.sizing.workload import LEFT
 from partitioning.statistics import Statistics
 from partitioning.store import S3Store
-from partitioning.workload import LEFT
 from spark_jobs.figures import history
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from cli.output import show_json, show_table
 from partitioning.assignment import Assignment, assign
 from partitioning.errors import Finding, Refused
-from partitioning.explain import assignment_document
 from partitioning.schemes import Scheme
+from partitioning.shown.explain import assignment_document
 
 
 def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:

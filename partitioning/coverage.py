@@ -8,7 +8,7 @@ from math import gcd
 
 from partitioning.assignment import Residues, Task
 from partitioning.errors import Finding
-from partitioning.placements import gathers
+from partitioning.exchanges.placements import gathers
 from partitioning.plan import STREAM, Input, Plan, Stage
 from partitioning.streams import OWN_TASK
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from partitioning.arrivals import arrivals
 from partitioning.checking import check
 from partitioning.errors import Finding, Refused
-from partitioning.exchanges import cuts
-from partitioning.grouping import Grouping, Locality, SizedTask, grouped
+from partitioning.exchanges.cuts import cuts
+from partitioning.groups.grouping import Grouping, Locality, SizedTask, grouped
 from partitioning.pipeline import Pipeline
 from partitioning.plan import VERSION, Plan, TaskGroup, TaskMove
 from partitioning.settings import DEFAULTS, Settings
-from partitioning.sizes import counted, sized
-from partitioning.stages import cut
+from partitioning.stages.arrivals import arrivals
+from partitioning.stages.sizes import counted, sized
+from partitioning.stages.stages import cut
 from partitioning.statistics import Statistics
 from partitioning.streams import Column, Discovered
 

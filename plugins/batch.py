@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from partitioning.document import canonical, digest
 from partitioning.errors import Refused
-from partitioning.explain import Section, explain, markdown
 from partitioning.ledger import Ledger, open_plan
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, TaskGroup
 from partitioning.settings import DEFAULTS, Settings
+from partitioning.shown.explain import Section, explain, markdown
 from partitioning.store import S3Store
 from partitioning.verdict import PUBLISH, Commit, Verdict
 

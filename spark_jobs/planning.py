@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from partitioning import locality
 from partitioning.document import digest
 from partitioning.errors import Finding, Refused
+from partitioning.groups import locality
 from partitioning.ledger import Ledger, Standing
-from partitioning.partitioners import notify
 from partitioning.pipeline import Pipeline
 from partitioning.plan import RESULT, STREAM, Plan, PlannedWrite, Stage
 from partitioning.planner import plan_batch
 from partitioning.settings import DEFAULTS, Settings
+from partitioning.shares.partitioners import notify
 from partitioning.store import Store
 from partitioning.streams import Column, Discovered
 from spark_jobs import sql

@@ -14,10 +14,10 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
-from partitioning import locality
 from partitioning.errors import CosetError, Finding, Refused
+from partitioning.groups import locality
+from partitioning.groups.locality import LocationIdProvider, check_location
 from partitioning.ledger import open_plan
-from partitioning.locality import LocationIdProvider, check_location
 from partitioning.plan import Plan, TaskGroup, TaskRef
 from partitioning.receipt import Receipt, TaskReceipt
 from partitioning.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.grouping import Dealt, Locality, SizedTask
+from partitioning.groups.grouping import Dealt, Locality, SizedTask
 from partitioning.plan import TaskRef
 
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from partitioning.assignment import Task
 from partitioning.graph import Graph, Step, quote
-from partitioning.partitioners import Changes, PartitioningContext
 from partitioning.placement import JAVA, MURMUR2, Placement, java_placement, placement_hash
 from partitioning.plan import RESULT, STATE, STREAM, Exchange, Input, Plan, Stage
 from partitioning.schemes import MAX
-from partitioning.shares import Share
+from partitioning.shares.partitioners import Changes, PartitioningContext
+from partitioning.shares.shares import Share
+from partitioning.shares.unifiers import groups
+from partitioning.stages.ways import keys_of, way_of, ways
 from partitioning.streams import OWN_TASK
-from partitioning.unifiers import groups
-from partitioning.ways import keys_of, way_of, ways
 
 Row = tuple[str | None, tuple[int, ...]]
 HASHES: Mapping[str, Callable[[str], int]] = {MURMUR2: placement_hash, JAVA: java_placement}

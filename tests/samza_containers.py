@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partitioning.groupers import balanced_sticky
-from partitioning.grouping import Locality, SizedTask
+from partitioning.groups.groupers import balanced_sticky
+from partitioning.groups.grouping import Locality, SizedTask
 from partitioning.plan import TaskRef
 
 ANSWERS = Path(__file__).parents[2] / "shared" / "vectors" / "samza"

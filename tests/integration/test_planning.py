@@ -14,12 +14,12 @@ from partitioning.document import digest
 from partitioning.errors import Refused
 from partitioning.flow import Flow
 from partitioning.ledger import Ledger
-from partitioning.partitioners import Changes, PartitioningContext
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.schemes import Scheme
 from partitioning.settings import Settings
-from partitioning.shares import Share
+from partitioning.shares.partitioners import Changes, PartitioningContext
+from partitioning.shares.shares import Share
 from partitioning.store import S3Store
 from spark_jobs.planning import disagreements, preview, take_up
 from spark_jobs.publication import abandon, decide, publish
@@ -151,7 +151,7 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Sto
     take_up(pipeline(store.root), store, Settings(schemes={"flights": Scheme.parse("tasks(3)")}))
     asked = Settings(
         schemes={"flights.select": Scheme.parse("tasks(6)")},
-        partitioners={"flights": "partitioning.partitioners:Even"},
+        partitioners={"flights": "partitioning.shares.partitioners:Even"},
         grouper="round-robin",
     )
     again = take_up(pipeline(store.root), store, asked)

@@ -14,12 +14,12 @@ from cli.candidates import Basis, compare
 from cli.main import app
 from cli.sizes import show_compared
 from partitioning.document import digest
-from partitioning.hotkeys import hot_keys
 from partitioning.ledger import Ledger
 from partitioning.plan import TaskRef
 from partitioning.receipt import Receipt
 from partitioning.settings import Settings
-from partitioning.sizing import Targets
+from partitioning.sizing.hotkeys import hot_keys
+from partitioning.sizing.proposal import Targets
 from partitioning.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.store import S3Store
 from partitioning.verdict import PUBLISH, Commit, Verdict

@@ -10,10 +10,10 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.diff import diff
-from partitioning.handover import Part, handovers
-from partitioning.ownership import kept
 from partitioning.plan import Plan, TaskRef
+from partitioning.shown.diff import diff
+from partitioning.shown.handover import Part, handovers
+from partitioning.shown.ownership import kept
 from tests.shown import tails
 
 counts = st.integers(1, 12)

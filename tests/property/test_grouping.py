@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.balance import Balance, largest_first
-from partitioning.deal import Deal, Wishes
-from partitioning.groupers import balanced_sticky
-from partitioning.grouping import Dealt, Locality, SizedTask, grouped
+from partitioning.groups.balance import Balance, largest_first
+from partitioning.groups.deal import Deal, Wishes
+from partitioning.groups.groupers import balanced_sticky
+from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
 from partitioning.plan import TaskRef
 
 moderate = settings(deadline=None, max_examples=150)

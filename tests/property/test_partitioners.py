@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from partitioning.assignment import Task
 from partitioning.errors import Refused
-from partitioning.loads import ByThroughput, repartitioned
-from partitioning.partitioners import ApexKeys, Even, PartitioningContext, Shares, current_shares, dealt
 from partitioning.plan import Stage
 from partitioning.settings import PartitionerRef
-from partitioning.shares import Share, complete, reduced, residues_at, widest
+from partitioning.shares.loads import ByThroughput, repartitioned
+from partitioning.shares.partitioners import ApexKeys, Even, PartitioningContext, Shares, current_shares, dealt
+from partitioning.shares.shares import Share, complete, reduced, residues_at, widest
 from partitioning.statistics import TaskFigures
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
@@ -117,7 +117,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
     cosets: int, batches: list[list[int]], cool_down: int
 ) -> None:
     arguments = {"minimum": 10_000, "maximum": 30_000, "cool_down": cool_down, "per": "batch"}
-    partitioner = PartitionerRef("partitioning.loads:ByThroughput", arguments)
+    partitioner = PartitionerRef("partitioning.shares.loads:ByThroughput", arguments)
     previous: Stage | None = None
     made: dict[tuple[int, tuple[int, ...]], int] = {}
     for batch, records in enumerate(batches):
@@ -136,7 +136,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
 @given(st.lists(st.tuples(st.sampled_from(["ApexKeys", "Even"]), st.integers(1, 12)), min_size=1, max_size=5))
 def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tuple[str, int]]) -> None:
     def deal(name: str, tasks: int, previous: Stage | None) -> Shares:
-        ref = PartitionerRef(f"partitioning.partitioners:{name}", {"tasks": tasks})
+        ref = PartitionerRef(f"partitioning.shares.partitioners:{name}", {"tasks": tasks})
         return dealt(ref, "flights", cosets=24, inputs=(), previous=previous, figures={}, batch=3)
 
     reached = None

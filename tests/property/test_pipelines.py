@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.changeover import changes
 from partitioning.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.pipeline import Flow, Pipeline
@@ -17,6 +16,7 @@ from partitioning.plan import STATE, Plan, Stage
 from partitioning.planner import plan_batch
 from partitioning.schemes import Scheme
 from partitioning.settings import PartitionerRef, Settings
+from partitioning.stages.changeover import changes
 from partitioning.statistics import Statistics
 from partitioning.streams import DROP, OWN_TASK
 from tests.plans import COLUMNS, arrived

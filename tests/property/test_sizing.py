@@ -10,15 +10,15 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.footprint import footprint
 from partitioning.pipeline import Pipeline
 from partitioning.placement import MURMUR2, OPAQUE
 from partitioning.plan import Plan, PlannedStream
 from partitioning.planner import plan_batch
 from partitioning.settings import Settings
-from partitioning.sizing import NEAR, Targets, propose
+from partitioning.sizing.footprint import footprint
+from partitioning.sizing.proposal import NEAR, Targets, propose
+from partitioning.sizing.workload import LEFT, Load, Workload
 from partitioning.statistics import Statistics
-from partitioning.workload import LEFT, Load, Workload
 from tests.plans import COLUMNS, arrived
 
 MOST = 30

@@ -10,8 +10,8 @@ import pytest
 from cli.server import S3Server
 from partitioning.document import digest
 from partitioning.errors import Refused
+from partitioning.groups.locality import read
 from partitioning.ledger import Ledger
-from partitioning.locality import read
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
 from partitioning.planner import plan_batch

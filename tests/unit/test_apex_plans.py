@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from partitioning.partitioners import Shares, dealt
 from partitioning.pipeline import Flow, Pipeline
 from partitioning.placement import Placement, hash_of
 from partitioning.plan import Plan, Stage, TaskRef
 from partitioning.planner import plan_batch
 from partitioning.settings import PartitionerRef, Settings
+from partitioning.shares.partitioners import Shares, dealt
+from partitioning.shares.unifiers import groups, levels
 from partitioning.statistics import Statistics, TaskFigures
-from partitioning.unifiers import groups, levels
 from tests.plans import COLUMNS, arrived, plan_of
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
@@ -115,8 +115,8 @@ EDGES = list(edges())
 
 
 def shares(tasks: int) -> Shares:
-    placement = Placement("key", "string", "partitioning.partitioners:apex_hash", tasks)
-    ref = PartitionerRef("partitioning.partitioners:ApexKeys", {"tasks": tasks})
+    placement = Placement("key", "string", "partitioning.shares.partitioners:apex_hash", tasks)
+    ref = PartitionerRef("partitioning.shares.partitioners:ApexKeys", {"tasks": tasks})
     return dealt(ref, "there", cosets=tasks, inputs=(placement,), previous=None, figures={}, batch=0)
 
 
@@ -338,7 +338,7 @@ def test_a_partitioner_named_in_the_settings_deals_the_tasks_of_its_stage() -> N
         [arrived("flights", [9] * 8)],
         {"counts": COLUMNS},
         settings=Settings.read(
-            '[steps.counted]\npartitioner = {use = "partitioning.partitioners:Even", tasks = 3}', "settings.toml"
+            '[steps.counted]\npartitioner = {use = "partitioning.shares.partitioners:Even", tasks = 3}', "settings.toml"
         ),
     )
     assert found is not None
@@ -352,7 +352,7 @@ def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys(
     pipeline, flow = flights(4)
     totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
     totals.write("totals")
-    ref = PartitionerRef("partitioning.loads:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"})
+    ref = PartitionerRef("partitioning.shares.loads:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"})
     settings = Settings.parse(scheme="tasks(2)", base=Settings(partitioners={"totals": ref}))
 
     def planned(end: int, published: Plan | None, took: dict[int, int]) -> Plan:

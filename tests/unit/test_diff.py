@@ -8,14 +8,14 @@ from fractions import Fraction
 import pytest
 
 from partitioning.assignment import Task
-from partitioning.changes import changes
-from partitioning.diff import diff, diff_sections
-from partitioning.explain import explain
-from partitioning.handover import Part, handovers, moved
-from partitioning.ownership import kept
 from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
-from partitioning.results import results
-from partitioning.sections import markdown
+from partitioning.shown.changes import changes
+from partitioning.shown.diff import diff, diff_sections
+from partitioning.shown.explain import explain
+from partitioning.shown.handover import Part, handovers, moved
+from partitioning.shown.ownership import kept
+from partitioning.shown.results import results
+from partitioning.shown.sections import markdown
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, tails, unified
 

@@ -9,10 +9,10 @@ import pytest
 
 from partitioning.assignment import assign
 from partitioning.document import decode, digest, encode
-from partitioning.explain import Section, assignment_document, explain, markdown
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, TaskMove, TaskRef
 from partitioning.schemes import Scheme
+from partitioning.shown.explain import Section, assignment_document, explain, markdown
 from tests.goldens import expect_golden
 from tests.plans import arrived, plan_of, tails, tails_found
 from tests.shown import merged, stream, unified

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from partitioning.assignment import assign
-from partitioning.groupers import balanced_sticky
-from partitioning.grouping import Dealt, Locality, SizedTask, grouped
+from partitioning.groups.groupers import balanced_sticky
+from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
 from partitioning.plan import TaskRef
 from partitioning.schemes import Scheme
 

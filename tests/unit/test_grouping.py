@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.grouping import Locality, SizedTask, grouped
+from partitioning.groups.grouping import Locality, SizedTask, grouped
 from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
 
 TASKS = [SizedTask(TaskRef("views", number), 10 * number, number, {}) for number in range(6)]

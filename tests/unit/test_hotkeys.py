@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioning.assignment import assign
-from partitioning.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.placement import OPAQUE, Placement, placement_hash
 from partitioning.plan import EXCHANGE, STREAM, Input, Plan, PlannedPartition, PlannedStream, Stage, TaskRef
 from partitioning.receipt import HeavyKey
 from partitioning.schemes import Scheme
+from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.streams import Column, InputFile, Stream
 from spark_jobs.inspection import Inspection, rules_of

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.grouping import Locality, SizedTask, grouped
-from partitioning.locality import check_location, put, read
+from partitioning.groups.grouping import Locality, SizedTask, grouped
+from partitioning.groups.locality import check_location, put, read
 from partitioning.plan import Plan, TaskGroup, TaskRef
 from partitioning.store import MemoryStore
 from spark_jobs.location import ENVIRONMENT

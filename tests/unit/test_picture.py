@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from partitioning.colours import DARK, LIGHT, Colours
-from partitioning.drawing import Box, Drawing, Part, drawing
-from partitioning.layout import Frame, laid_out
-from partitioning.lettering import fitted, width
-from partitioning.mermaid import mermaid
-from partitioning.picture import svg
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan
+from partitioning.shown.colours import DARK, LIGHT, Colours
+from partitioning.shown.drawing import Box, Drawing, Part, drawing
+from partitioning.shown.layout import Frame, laid_out
+from partitioning.shown.lettering import fitted, width
+from partitioning.shown.mermaid import mermaid
+from partitioning.shown.picture import svg
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, stage, stream, tails, unified
 from tests.shown import plan as whole

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from partitioning.claims import Claims
 from partitioning.errors import Refused
-from partitioning.key_buckets import ELASTIC_FINAL, key_bucket
 from partitioning.offsets import OffsetRange, StreamPartition
 from partitioning.placement import placement_hash
-from partitioning.samza_checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
+from partitioning.samza.checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
+from partitioning.samza.claims import Claims
+from partitioning.samza.key_buckets import ELASTIC_FINAL, key_bucket
 from tests.samza import answers
 
 # What Samza does with a stream partition that it finds no checkpoint for: by default it starts at its end.

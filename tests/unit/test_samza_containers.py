@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from partitioning.balance import Balance
 from partitioning.errors import Refused
-from partitioning.grouping import Dealt, Locality, SizedTask, grouped
+from partitioning.groups.balance import Balance
+from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
 from partitioning.plan import TaskRef
-from partitioning.samza_groupers import group_by_container_count, group_by_container_ids
+from partitioning.samza.groupers import group_by_container_count, group_by_container_ids
 from tests.samza_containers import Compared, cases, located, resized, tasks, totals
 
 BY_COUNT = cases("group_by_container_count.json")
@@ -72,7 +72,7 @@ def test_as_many_tasks_with_other_names_are_dealt_anew_where_samza_fails() -> No
 @pytest.mark.parametrize("name", ["group_by_container_count", "group_by_container_ids"])
 def test_a_pipeline_names_them_by_import_path(name: str) -> None:
     some = [SizedTask(TaskRef("views", number), 0, 0, {}) for number in range(12)]
-    first = grouped(some, f"partitioning.samza_groupers:{name}", 3).groups[0]
+    first = grouped(some, f"partitioning.samza.groupers:{name}", 3).groups[0]
     # By text views/10 and views/11 come before views/2.
     assert [task.task for task in first.tasks] == [0, 4, 7, 11]
 

@@ -9,14 +9,14 @@ import pytest
 
 from partitioning.assignment import assign
 from partitioning.errors import Refused
-from partitioning.key_buckets import ELASTIC_FINAL, RELEASE
-from partitioning.samza import (
+from partitioning.samza.groupings import (
     Grouping,
     SystemPartition,
     group_by_partition,
     group_by_stream_partition,
     previous_partition,
 )
+from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE
 from partitioning.schemes import COGROUP
 from tests.samza import answers
 

@@ -10,9 +10,9 @@ import pytest
 from partitioning.assignment import assign
 from partitioning.cosets import tasks_of
 from partitioning.errors import Refused
-from partitioning.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
 from partitioning.pipeline import Pipeline
 from partitioning.placement import hash_of, java_hash
+from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
 from partitioning.schemes import Scheme
 from tests.plans import arrived, plan_of
 from tests.samza import answers

@@ -10,7 +10,7 @@ from partitioning.placement import OPAQUE
 from partitioning.plan import Plan, TaskRef
 from partitioning.planner import plan_batch
 from partitioning.settings import Settings
-from partitioning.sizing import Sized, Targets, propose
+from partitioning.sizing.proposal import Sized, Targets, propose
 from partitioning.statistics import Statistics, TaskFigures
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from partitioning.assignment import Task, assign
-from partitioning.exchanges import Cut, cuts
+from partitioning.exchanges.cuts import Cut, cuts
+from partitioning.exchanges.placements import placements, target
 from partitioning.graph import Graph, Step, Write
-from partitioning.placements import placements, target
 from partitioning.schemes import COGROUP
 from partitioning.statistics import Statistics
 from partitioning.streams import Stream

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from partitioning.footprint import footprint
 from partitioning.placement import OPAQUE, Placement
 from partitioning.plan import EXCHANGE, RESULT, Exchange, Input, Plan
-from partitioning.sizing import Targets, propose
-from partitioning.traffic import Traffic, traffic
-from partitioning.workload import Workload
+from partitioning.sizing.footprint import footprint
+from partitioning.sizing.proposal import Targets, propose
+from partitioning.sizing.traffic import Traffic, traffic
+from partitioning.sizing.workload import Workload
 from tests.plans import plan_of, tails, tails_found
 
 PLACED = Placement("tailnum", "string", "murmur2", 4)

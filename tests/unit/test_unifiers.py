@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.unifiers import groups, levels
+from partitioning.shares.unifiers import groups, levels
 
 VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
 CASES = json.loads((VECTORS / "cascade_shapes.json").read_text())

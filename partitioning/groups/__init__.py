@@ -1,0 +1,1 @@
+"""Task groups: which tasks share a Spark job, and where it runs."""

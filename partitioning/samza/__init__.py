@@ -1,0 +1,1 @@
+"""For people who come from Samza: its groupings, groupers, key buckets and checkpoints."""

@@ -1,0 +1,157 @@
+"""Samza's checkpoints: where the first batch starts when a pipeline takes over from a Samza job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from partitioning.errors import Finding, Refused
+from partitioning.offsets import OffsetRange, StreamPartition
+from partitioning.samza.claims import Claims
+
+_LINE = re.compile(
+    r"tasknames\.(?P<task>.+)\.systems\.(?P<system>.+)\.streams\.(?P<stream>.+)"
+    r"\.partitions\.(?P<partition>[0-9]{1,9})=(?P<offset>[0-9]{1,18})"
+)
+_N, _NAME = "(?:0|[1-9][0-9]{0,8})", "[A-Za-z0-9._-]+"
+_TASK = re.compile(
+    rf"Partition {_N}(?:_({_N})_({_N}))?"
+    rf"|SystemStreamPartition \[{_NAME}, {_NAME}, {_N}(?:\]|, ({_N})\]_({_N}))"
+)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Checkpoint:
+    """`offset` is the last one of a partition of `system.stream` that `task` has processed."""
+
+    task: str
+    system: str
+    stream: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Again:
+    """Records that some of Samza's tasks have processed and the first batch reads again: key `buckets` out of `of`.
+
+    >>> print(Again(OffsetRange.parse("views-0@[21,51)"), (0, 2), 3))
+    views-0@[21,51) of key buckets 0, 2 out of 3
+    """
+
+    range: OffsetRange
+    buckets: tuple[int, ...]
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.range} of key buckets {', '.join(map(str, self.buckets))} out of {self.of}"
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Start:
+    """Where the first batch starts to read a stream partition, and what of it has been processed before."""
+
+    partition: StreamPartition
+    offset: int
+    again: tuple[Again, ...]
+
+
+def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
+    """The checkpoints that Samza's CheckpointTool printed; `where` names the file in findings.
+
+    >>> read_checkpoints("tasknames.Partition 0.systems.kafka.streams.views.partitions.0=41", "offsets.properties")
+    (Checkpoint(task='Partition 0', system='kafka', stream='views', partition=0, offset=41),)
+
+    Raises Refused with all lines that are something else.
+    """
+    found, findings = [], []
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _LINE.fullmatch(line.strip())
+        if match is not None:
+            partition, offset = int(match["partition"]), int(match["offset"])
+            found.append(Checkpoint(match["task"], match["system"], match["stream"], partition, offset))
+        elif line.strip() and not line.lstrip().startswith("#"):
+            then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
+            findings.append(Finding(f"{line.strip()!r} is no checkpoint", f"line {number} of {where}", then))
+    if findings:
+        raise Refused(*findings)
+    return tuple(found)
+
+
+def bucket_of(task: str) -> tuple[int, int]:
+    """The key bucket that a task of Samza processed, and out of how many, by its name.
+
+    >>> bucket_of("Partition 3_1_2"), bucket_of("SystemStreamPartition [kafka, views, 3]")
+    ((1, 2), (0, 1))
+
+    Raises Refused for other names, those of 1.8.0 under a factor among them: they do not tell the factor.
+    """
+    if match := _TASK.fullmatch(task):
+        bucket, factor = [int(each) for each in match.groups() if each is not None] or (0, 1)
+        if bucket < factor:
+            return bucket, factor
+    what = f"the name {task!r} does not say which keys the task processed"
+    raise Refused(Finding(what, "checkpoints", "leave this task out: its keys start where the stream does"))
+
+
+def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, partition: int) -> Claims:
+    """All that is done of a partition by these checkpoints; each is believed, whatever factor it was made under.
+
+    Raises Refused, with all findings, for a task name without a meaning, and if two tasks have the same keys.
+    """
+    findings: list[Finding] = []
+    claims = Claims()
+    claimed: dict[tuple[int, int], str] = {}
+    for each in sorted(checkpoints):
+        if (each.system, each.stream, each.partition) != (system, stream, partition):
+            continue
+        try:
+            own = bucket_of(each.task)
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+            continue
+        if own in claimed:
+            what = f"tasks {claimed[own]!r} and {each.task!r} both processed {stream}-{partition}"
+            then = "leave out tasks that are no more; a stream that was broadcast is a table, which has no start"
+            findings.append(Finding(what, "checkpoints", then))
+        claimed[own] = each.task
+        claims = claims.claim(*own, each.offset + 1)
+    if findings:
+        raise Refused(*findings)
+    return claims
+
+
+def starts(checkpoints: Sequence[Checkpoint], system: str, stream: str, beginnings: Sequence[int]) -> tuple[Start, ...]:
+    """Where to start each partition of a stream whose earliest offsets are `beginnings`, so that no record is lost.
+
+    A partition starts where the key bucket that is furthest behind does; one without any checkpoint has nothing
+    behind it and starts at the beginning. What the others have done beyond that is read again.
+
+    >>> halves = [Checkpoint("Partition 0_0_2", "kafka", "views", 0, 50),
+    ...           Checkpoint("Partition 0_1_2", "kafka", "views", 0, 20)]
+    >>> for start in starts(halves, "kafka", "views", [0, 0]): print(start.partition, start.offset, *start.again)
+    views-0 21 views-0@[21,51) of key buckets 0 out of 2
+    views-1 0
+
+    Raises Refused as `claims_of` does.
+    """
+    findings: list[Finding] = []
+    found = []
+    for number, beginning in enumerate(beginnings):
+        try:
+            claims = claims_of(checkpoints, system, stream, number)
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+            continue
+        partition, offset = StreamPartition(stream, number), claims.start(0, 1, beginning)
+        found.append(Start(partition, offset, tuple(_again(claims, partition, offset))))
+    if findings:
+        raise Refused(*findings)
+    return tuple(found)
+
+
+def _again(claims: Claims, partition: StreamPartition, start: int) -> Iterator[Again]:
+    for done in sorted({each for each in claims.done if each is not None and each > start}):
+        buckets = tuple(slot for slot, each in enumerate(claims.done) if each == done)
+        yield Again(OffsetRange(partition, start, done), buckets, len(claims.done))

@@ -1,0 +1,1 @@
+"""Plans for people: tables, differences, pictures."""

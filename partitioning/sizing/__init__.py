@@ -1,0 +1,1 @@
+"""How many tasks and groups there should be, and which keys are hot."""

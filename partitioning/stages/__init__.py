@@ -1,0 +1,1 @@
+"""From the graph with its exchanges to stages, their tasks and what each reads."""
