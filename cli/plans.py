@@ -19,7 +19,7 @@ from partitioning.shown.mermaid import mermaid
 from partitioning.shown.picture import svg
 from partitioning.store import S3Store
 from plugins import batch
-from spark_jobs.planning import preview
+from spark_jobs.planning import not_runnable, preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,12 @@ def _show(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool
     show_plan(plan, before)
     if form.svg:
         show(f"Drawn as {form.svg}")
-    show(f"Stored as {uri}" if uri else "Nothing is stored: `coset plan` stores the plan, `coset run` also runs it")
+    if uri:
+        show(f"Stored as {uri}")
+    elif not_runnable(plan):
+        show("Nothing is stored: this version does not run such a plan")
+    else:
+        show("Nothing is stored: `coset plan` stores the plan, `coset run` also runs it")
 
 
 def _draw(plan: Plan, file: Path) -> None:

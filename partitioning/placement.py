@@ -38,7 +38,9 @@ class Placement:
     partitions: int
 
     def __str__(self) -> str:
-        return f"{self.hash}({self.key}) mod {self.partitions}" if self.key else "gathered into one"
+        if not self.key:
+            return "gathered into one" if self.partitions == 1 else f"anywhere in {self.partitions}"
+        return f"{self.hash}({self.key}) mod {self.partitions}"
 
 
 _SEED = 0x9747B28C

@@ -10,7 +10,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.exchanges.cuts import cuts
 from partitioning.groups.grouping import Grouping, Locality, SizedTask, grouped
 from partitioning.pipeline import Pipeline
-from partitioning.plan import VERSION, Plan, TaskGroup, TaskMove
+from partitioning.plan import VERSION, Plan, PlannedStream, TaskGroup, TaskMove
 from partitioning.settings import DEFAULTS, Settings
 from partitioning.stages.arrivals import arrivals
 from partitioning.stages.sizes import counted, sized
@@ -46,10 +46,10 @@ def plan_batch(
     limit = settings.limit
     if limit is not None and limit < 1:
         raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
-    streams = arrivals(pipeline.streams, discovered, published, limit)
+    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
-    graph, moved = cuts(pipeline.graph, statistics)
+    graph, moved = cuts(pipeline.graph, statistics or _arrived(batch, streams))
     made = cut(
         pipeline,
         results,
@@ -75,6 +75,11 @@ def plan_batch(
     dealt = _groups(plan, sized(plan, made.graph, statistics), settings, published, locality)
     sample = max(1, -(-plan.records // KEYS_COMPARED))
     return check(replace(plan, groups=dealt.groups, moves=dealt.moves, key_sample=sample))
+
+
+def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
+    """What is known without an earlier batch: how many records of each stream have arrived."""
+    return Statistics(batch, {stream.name: sum(p.end - p.start for p in stream.partitions) for stream in streams})
 
 
 def _groups(

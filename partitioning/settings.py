@@ -37,7 +37,8 @@ class Settings:
     `scheme` holds for all stages, `schemes` for one: by its name or by that of a step in it. `partitioners`
     are those of stages, named likewise; `fan_in` bounds a unifier's inputs, by combine step.
     Tasks are dealt to `groups` task groups in each wave by `grouper`, a built-in name or an import path.
-    `limit` bounds the records that are taken from each stream partition.
+    `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
+    partitions whose first batch begins later than their first offset.
     """
 
     scheme: Scheme | None = None
@@ -47,6 +48,7 @@ class Settings:
     groups: int = 2
     grouper: str = BALANCED_STICKY
     limit: int | None = None
+    starts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:
@@ -161,6 +163,16 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
     return dict(value)
 
 
+def _starts(value: Any, place: str) -> dict[str, int]:
+    findings: list[Finding] = []
+    taken = {
+        name: _taken(_number(0), each, f"{place}.{name}", findings) for name, each in _mapping(value, place).items()
+    }
+    if findings:
+        raise Refused(*findings)
+    return taken
+
+
 def _table(parsers: Mapping[str, Parser]) -> Parser:
     """A parser of tables with these keys, none of them needed."""
 
@@ -197,6 +209,7 @@ _FILE = _table(
         "groups": _number(1),
         "grouper": _text,
         "limit": _number(1),
+        "starts": _starts,
         "stages": _named(_table(_STAGE)),
         "steps": _named(_table({**_STAGE, "fan_in": _number(2)})),
     }

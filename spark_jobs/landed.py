@@ -129,7 +129,7 @@ class _Discovery:
             self._found(f"the file's name says partition {partition}, its folder {folder}", uri, _LAND_AGAIN)
         if folder >= stream.partitions:
             what = f"partition {folder} is beyond the {stream.partitions} partitions that are declared"
-            self._found(what, uri, "declare the topic's partition count")
+            self._found(what, uri, "declare the topic's partition count; if it has fewer now, move the old files away")
         if len(self._findings) > before:
             return None
         return _Named(uri, entry, folder, int(match["start"]))

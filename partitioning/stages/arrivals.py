@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.errors import Finding, Refused
 from partitioning.offsets import StreamPartition
@@ -12,19 +12,24 @@ from partitioning.streams import Discovered, DiscoveredPartition, Stream
 
 
 def arrivals(
-    streams: Sequence[Stream], discovered: Sequence[Discovered], published: Plan | None, limit: int | None
+    streams: Sequence[Stream],
+    discovered: Sequence[Discovered],
+    published: Plan | None,
+    limit: int | None,
+    starts: Mapping[str, int],
 ) -> tuple[PlannedStream, ...]:
     """Each stream with the offset ranges to read, at most `limit` records of a partition.
 
     Tables are always read whole. So is what lies in the partitions that both counts have after a change of
-    partition count: the next batch takes what is left for placed by the new count.
+    partition count: the next batch takes what is left for placed by the new count. A stream partition that no
+    batch has read begins where `starts` says, else at its first offset.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
     found = {each.stream: each for each in discovered}
     before = {each.name: each for each in published.streams} if published else {}
     mixed = {name: len(change.mixed) for name, change in changes(streams, published).items()}
-    findings: list[Finding] = []
+    findings = list(_no_such_partitions(streams, starts))
     planned = []
     for stream in streams:
         there, last = found[stream.name], before.get(stream.name)
@@ -32,7 +37,8 @@ def arrivals(
         ends = [each.end for each in last.partitions] if last else []
         partitions = []
         for each in there.partitions[: stream.partitions]:
-            committed = ends[each.partition] if each.partition < len(ends) else each.beginning
+            first = starts.get(f"{stream.name}-{each.partition}", each.beginning)
+            committed = ends[each.partition] if each.partition < len(ends) else first
             findings.extend(_offsets(stream, each, committed))
             whole = stream.table or each.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(stream, each, committed, None if whole else limit))
@@ -40,6 +46,18 @@ def arrivals(
     if findings:
         raise Refused(*findings)
     return tuple(planned)
+
+
+def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) -> Iterator[Finding]:
+    counts = {stream.name: 0 if stream.table else stream.partitions for stream in streams}
+    for name in starts:
+        stream, _, partition = name.rpartition("-")
+        if not (partition.isdecimal() and int(partition) < counts.get(stream, 0)):
+            yield Finding(
+                f"{name!r} is no partition of a stream that is read batch by batch",
+                "starts in the settings",
+                f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
+            )
 
 
 def _counts(stream: Stream, found: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
@@ -90,5 +108,7 @@ def _partition(stream: Stream, found: DiscoveredPartition, committed: int, limit
     if limit is not None:
         end = min(end, start + limit)
     files = tuple(file for file in found.files if max(file.start, start) < min(file.end, end))
+    if len(files) == len(found.files):
+        files = found.files  # one tuple, not two: there may be a million
     size = sum(file.size * (min(file.end, end) - max(file.start, start)) // (file.end - file.start) for file in files)
     return PlannedPartition(found.partition, found.beginning, committed, start, end, size, files)

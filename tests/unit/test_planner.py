@@ -212,3 +212,30 @@ def test_tasks_that_run_in_another_group_are_named_with_the_reason() -> None:
     plan = plan_of(by_delay(), [arrived("a", [20] * 4)], batch=1, published=first, groups=2)
     assert plan.moves
     assert all(move.why for move in plan.moves)
+
+
+def test_the_first_batch_begins_where_the_settings_say_and_the_next_where_it_ended() -> None:
+    settings = Settings.read("[starts]\na-0 = 120", "settings.toml")
+    found = [arrived("a", [250, 30])]
+    first = plan_batch(plain(), found, {"t": COLUMNS}, settings=settings)
+    assert first is not None
+    assert [str(each) for each in first.ranges()] == ["a-0@[120,250)", "a-1@[0,30)"]
+    second = plan_batch(plain(), [arrived("a", [260, 30])], {"t": COLUMNS}, batch=1, published=first, settings=settings)
+    assert second is not None
+    assert [str(each) for each in second.ranges()] == ["a-0@[250,260)", "a-1@[30,30)"]
+
+
+@pytest.mark.parametrize("name", ["b-0", "a-2", "a", "a--1"])
+def test_a_start_of_a_partition_that_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="is no partition of a stream") as refusal:
+        plan_batch(plain(), [arrived("a", [250, 30])], {"t": COLUMNS}, settings=Settings(starts={name: 1}))
+    assert refusal.value.findings[0].then.endswith("the streams are a")
+
+
+def test_without_an_earlier_batch_exchanges_are_counted_by_what_arrived() -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    clean, dirty = (pipeline.stream(name, key="tailnum", partitions=2) for name in ("clean", "dirty"))
+    again = dirty.rekey("tailnum", sql="dep_delay::VARCHAR", name="again")
+    clean.merge(again, name="both").aggregate("1 AS n").write("t")
+    plan = plan_of(pipeline, [arrived("clean", [450, 450]), arrived("dirty", [50, 50])])
+    assert [(each.source, each.moves, each.spares) for each in plan.exchanges] == [("again", 100, 900)]
