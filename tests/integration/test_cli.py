@@ -195,8 +195,8 @@ def test_a_missing_stream_is_named(command: str, landed: S3Store, monkeypatch: p
         (("--scheme", "spread"), "unknown scheme 'spread'"),
         (("--scheme", "tasks(0)"), "asks for 0 tasks"),
         (("--scheme", "max"), "scheme max keeps no keys together"),
-        (("--groups", "0"), "0 task groups asked for"),
-        (("--limit", "0"), "a limit of 0 records takes nothing"),
+        (("--groups", "0"), "0 is too small\n  where: groups"),
+        (("--limit", "0"), "0 is too small\n  where: limit"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
