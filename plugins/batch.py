@@ -18,7 +18,8 @@ from partitioning.ledger import Ledger, open_plan
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, TaskGroup
 from partitioning.settings import DEFAULTS, Settings
-from partitioning.shown.explain import Section, explain, markdown
+from partitioning.shown.explain import explain
+from partitioning.shown.sections import Section, markdown
 from partitioning.store import S3Store
 from partitioning.verdict import PUBLISH, Commit, Verdict
 

@@ -11,7 +11,6 @@ from partitioning.plan import STATE, STREAM, Exchange, Input, Plan, PlannedStrea
 from partitioning.settings import BALANCED_STICKY
 from partitioning.shown.diff import diff, diff_sections, moves_section
 from partitioning.shown.sections import MOST_ROWS, Section, cut, many, runs, section, size
-from partitioning.shown.sections import markdown as markdown
 
 
 def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:

@@ -12,7 +12,8 @@ from partitioning.document import decode, digest, encode
 from partitioning.pipeline import Pipeline
 from partitioning.plan import Plan, TaskMove, TaskRef
 from partitioning.schemes import Scheme
-from partitioning.shown.explain import Section, assignment_document, explain, markdown
+from partitioning.shown.explain import assignment_document, explain
+from partitioning.shown.sections import Section, markdown
 from tests.goldens import expect_golden
 from tests.plans import arrived, plan_of, tails, tails_found
 from tests.shown import merged, stream, unified
