@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from batches.runners.spark_submit import environment
 from bench.measure import cpu_of, measured
 from bench.party import PARTIES
 from bench.workload import Workload
 from cli.output import console
-from cli.server import start_server
-from spark_jobs.objects import filesystem, split
-from spark_jobs.submission import environment
+from demo.s3_server import start_server
+from sources.s3 import filesystem, split
 
 _FOLDER = Path(".coset/bench")
 _CHECKSUMS = """

@@ -9,23 +9,23 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
+from batches.audit import audit
+from batches.runners.spark_submit import configuration
 from bench.party import MASTER, Run, shuffled
 from bench.workload import STORE, Workload, pipeline
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.plan import Plan
-from partitioning.planner import plan_batch
-from partitioning.receipt import Receipt, TaskReceipt
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from partitioning.streams import InputFile
-from spark_jobs.audit import audit
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.streams import InputFile
+from partitioning.planning.planner import plan_batch
+from sources.landed import discover
 from spark_jobs.feed import Inspect
 from spark_jobs.inspection import Inspection
 from spark_jobs.kernel import run_task
-from spark_jobs.landed import discover
-from spark_jobs.sql import check
-from spark_jobs.submission import configuration
+from spark_jobs.sql.check import check
 
 
 class Unproved(Inspection):

@@ -11,7 +11,7 @@ import duckdb
 
 from bench.party import CORES, Run, emptied
 from bench.workload import Workload
-from partitioning.cosets import partitions_of
+from partitioning.cosets.rule import partitions_of
 
 _QUERY = """
     SELECT coalesce(v.key, c.key) AS key, views, viewed, clicks, clicked

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from batches.runners.spark_submit import configuration
 from bench.party import MASTER, Run, emptied, shuffled
 from bench.workload import Workload
-from spark_jobs.submission import configuration
 
 
 @contextmanager

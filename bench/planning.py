@@ -20,13 +20,13 @@ from typing import TypeVar
 
 from bench.measure import measured
 from cli.output import show_table
-from partitioning.document import decode, digest, encode, pack, unpack
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.planner import plan_batch
-from partitioning.settings import Settings
-from partitioning.shown.explain import explain
-from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, digest, encode, pack, unpack
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.planning.planner import plan_batch
 
 T = TypeVar("T")
 

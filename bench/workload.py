@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.pipeline import Pipeline
-from partitioning.store import S3Store
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
 from spark_jobs.hashing import placement_hashes
 
 SOURCE = "s3://landing/topics"

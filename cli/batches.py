@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batches import publication
+from batches import steps as batch
+from batches.runners import spark_submit as submission
 from cli import pipelines, plans
 from cli.output import console, show, show_json, step
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from partitioning.verdict import Commit, Verdict
-from plugins import batch
-from spark_jobs import publication, submission
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Commit, Verdict
 
 
 @dataclass(frozen=True, slots=True)

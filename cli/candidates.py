@@ -6,22 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from partitioning.document import digest
+from batches.history import arrivals
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
-from partitioning.ledger import Standing
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan, Stage
-from partitioning.planner import plan_batch
-from partitioning.schemes import COGROUP, MAX, Scheme
-from partitioning.settings import DEFAULTS, Settings
-from partitioning.shown.sections import many
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Column, Discovered
+from partitioning.planning.planner import plan_batch
+from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
-from partitioning.statistics import Statistics
-from partitioning.streams import Column, Discovered
-from spark_jobs import sql
-from spark_jobs.figures import arrivals
-from spark_jobs.landed import discover
+from sources.landed import discover
+from spark_jobs.sql.check import check as sql
 
 
 @dataclass(frozen=True, slots=True)

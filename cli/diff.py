@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from batches.planning import preview
 from cli import pipelines
 from cli.output import show, show_json, show_table
 from cli.plans import stored_plan
-from partitioning.document import decode, digest, unpack
+from partitioning.authoring.settings import Settings
+from partitioning.diff.diff import Diff, diff, diff_sections
+from partitioning.documents.document import decode, digest, unpack
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
-from partitioning.ledger import Ledger
-from partitioning.plan import Plan
-from partitioning.settings import Settings
-from partitioning.shown.diff import Diff, diff, diff_sections
-from partitioning.store import S3Store
-from spark_jobs.planning import preview
+from partitioning.model.plan import Plan
 
 _NEXT = "next"
 _USAGE = "write `coset diff PIPELINE 3 4`, `coset diff PIPELINE 3 next` or `coset diff old.json.gz new.json.gz`"

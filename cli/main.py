@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from cli.output import Command, console
+from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
-from partitioning.settings import Settings
 
 app = typer.Typer(
     help="Keyed batches over partitioned streams on Spark: planned, proved, then published.",
@@ -145,9 +145,9 @@ def run(
 @app.command(cls=Command)
 def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
     """Show how far each stream partition is: committed, latest, lag; and what an open batch still needs."""
-    from cli import standing
+    from cli.status import show_status
 
-    raise typer.Exit(standing.show_status(pipeline, _root(store), as_json=as_json))
+    raise typer.Exit(show_status(pipeline, _root(store), as_json=as_json))
 
 
 @app.command(cls=Command)
@@ -160,12 +160,12 @@ def assign(
     as_json: AsJson = False,
 ) -> None:
     """Show which task would read which stream partitions. Needs no data and no store."""
-    from cli import whatif
+    from cli.assign import show_assignment, what_if
 
-    assignment, warning = whatif.whatif(streams, scheme, tasks)
+    assignment, warning = what_if(streams, scheme, tasks)
     if warning:
         console(stderr=True).print(warning, markup=False)
-    whatif.show_assignment(assignment, streams, as_json=as_json)
+    show_assignment(assignment, streams, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -229,7 +229,7 @@ def demo(
     ] = Path(".coset"),
 ) -> None:
     """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
-    from cli import demo
+    from demo import demo
 
     demo.run(home)
 
@@ -242,7 +242,7 @@ def serve(
     airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
 ) -> None:
     """Keep the demo's S3 server running, to look around in what it holds; Ctrl-C ends it."""
-    from cli import demo
+    from demo import demo
 
     demo.serve(home, airflow=airflow)
 

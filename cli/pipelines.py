@@ -6,8 +6,8 @@ import importlib.util
 import traceback
 from pathlib import Path
 
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.pipeline import Pipeline
 
 FOLDER = Path("dags", "pipelines")
 

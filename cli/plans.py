@@ -6,20 +6,20 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from batches import steps as batch
+from batches.planning import not_runnable, preview
 from cli import pipelines
 from cli.output import show, show_json, show_table
-from partitioning.document import digest, plain
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest, plain
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
-from partitioning.ledger import Ledger
-from partitioning.plan import Plan
-from partitioning.settings import Settings
-from partitioning.shown.drawing import drawing
-from partitioning.shown.explain import explain
-from partitioning.shown.mermaid import mermaid
-from partitioning.shown.picture import svg
-from partitioning.store import S3Store
-from plugins import batch
-from spark_jobs.planning import not_runnable, preview
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan
+from partitioning.pictures.drawing import drawing
+from partitioning.pictures.mermaid import mermaid
+from partitioning.pictures.svg import svg
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from batches.history import history
 from cli import pipelines
 from cli.candidates import Basis, Compared, Row, basis, compare
 from cli.output import as_plain, show, show_json, show_table
-from partitioning.ledger import Ledger
-from partitioning.plan import Plan
-from partitioning.schemes import Scheme
-from partitioning.settings import Settings
-from partitioning.shown.sections import many, percent, size
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import Statistics
+from partitioning.sections import many, percent, size
 from partitioning.sizing.footprint import Footprint
 from partitioning.sizing.hotkeys import HotKey, hot_keys
 from partitioning.sizing.proposal import Targets
 from partitioning.sizing.workload import LEFT
-from partitioning.statistics import Statistics
-from partitioning.store import S3Store
-from spark_jobs.figures import history
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
 _BATCHES = 10

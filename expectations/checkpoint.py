@@ -28,11 +28,12 @@ from expectations.coverage import (
 from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
 from expectations.judging import number
-from partitioning.document import digest
+from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
-from partitioning.placement import MURMUR2, read_key
-from partitioning.plan import Plan, PlannedWrite
-from partitioning.schemes import MAX
+from partitioning.hashes import read_key
+from partitioning.model.placement import MURMUR2
+from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.schemes import MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def judge(
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
-    `coverage`, `keys` and `violations` are the tables of `spark_jobs.audit`; `outputs` holds the rows of each
+    `coverage`, `keys` and `violations` are the tables of `batches.audit`; `outputs` holds the rows of each
     result table of which the pipeline expects something. Data Docs are written to `site`.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows

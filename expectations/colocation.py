@@ -10,7 +10,8 @@ from great_expectations.compatibility import pydantic
 
 from expectations.judging import TableExpectation, number
 from partitioning.errors import Refused
-from partitioning.placement import KEY_FORMATS, placement_hash
+from partitioning.hashes import placement_hash
+from partitioning.model.placement import KEY_FORMATS
 
 _HOME = "the partition it belongs in"
 

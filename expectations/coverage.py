@@ -1,4 +1,4 @@
-"""Expectations on a coverage table: a row for each stream partition of a batch, as `spark_jobs.audit` makes it."""
+"""Expectations on a coverage table: a row for each stream partition of a batch, as `batches.audit` makes it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from expectations.judging import TableExpectation, number
-from partitioning.offsets import OffsetRange, StreamPartition
+from partitioning.model.offsets import OffsetRange, StreamPartition
 
 
 class CoverageExpectation(TableExpectation):
     """An expectation that judges each row of a coverage table by itself.
 
-    `rules` are the rules of `partitioning.receipt.Offender` whose first offenders explain a failure.
+    `rules` are the rules of `partitioning.model.receipt.Offender` whose first offenders explain a failure.
     """
 
     needs: ClassVar[tuple[str, ...]]

@@ -21,10 +21,10 @@ from great_expectations.core.expectation_validation_result import ExpectationSui
 from great_expectations.render.renderer import ValidationResultsPageRenderer
 from great_expectations.render.view import DefaultJinjaPageView
 
-from partitioning.document import canonical, digest
+from partitioning.documents.document import canonical, digest
+from partitioning.documents.store import Store
 from partitioning.errors import Finding
-from partitioning.plan import Plan
-from partitioning.store import Store
+from partitioning.model.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from great_expectations.render.renderer.inline_renderer import InlineRenderer
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
 from partitioning.errors import Finding
-from partitioning.plan import Plan
+from partitioning.model.plan import Plan
 
 OFFENDERS_TOLD = 5
 

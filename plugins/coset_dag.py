@@ -13,11 +13,11 @@ from typing import Any
 from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from batches import steps as batch
+from batches.steps import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Conflict, Finding, Refused, Unreachable
-from partitioning.pipeline import Pipeline
-from partitioning.settings import DEFAULTS, Settings
-from plugins import batch
-from plugins.batch import BatchRef
 from plugins.spark_group import SparkGroupOperator, arguments
 
 # What Airflow can map one task to: its [core] max_map_length.

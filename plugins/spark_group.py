@@ -28,7 +28,7 @@ class SparkGroupOperator(SparkSubmitOperator):
     """
 
     def execute(self, context: Context) -> None:
-        from spark_jobs.submission import APPLICATION, configuration, environment  # noqa: PLC0415
+        from batches.runners.spark_submit import APPLICATION, configuration, environment  # noqa: PLC0415
 
         master = BaseHook.get_connection(self._conn_id).host or ""
         self.application = APPLICATION
@@ -59,6 +59,6 @@ def _close(hook: SparkSubmitHook | None) -> None:
 
 def arguments(plan_uri: str, digest: str, group: int, label: str) -> Mapping[str, Any]:
     """What one mapped SparkGroupOperator gets: the plan's address, never the plan itself."""
-    from spark_jobs import submission  # noqa: PLC0415
+    from batches.runners import spark_submit as submission  # noqa: PLC0415
 
     return {"name": label, "application_args": submission.arguments(plan_uri, digest, group)}

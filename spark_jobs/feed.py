@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.assignment import Task
 from partitioning.errors import Finding, Refused
-from partitioning.plan import Plan, PlannedStream, Stage
-from partitioning.receipt import PartitionReceipt
-from partitioning.streams import InputFile
+from partitioning.model.plan import Plan, PlannedStream, Stage
+from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.streams import InputFile
+from partitioning.model.tasks import Task
+from sources.s3 import split, version
 from spark_jobs.inspection import Inspection, Rules, rules_of
-from spark_jobs.objects import split, version
-from spark_jobs.sql import PARTITION, columns_needed
+from spark_jobs.sql.check import PARTITION, columns_needed
 
 Inspect = Callable[[PlannedStream, Rules], Inspection]
 

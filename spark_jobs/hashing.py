@@ -1,6 +1,6 @@
 """The placement hash of whole Arrow arrays: murmur2 and Java's hashCode, compiled, straight over Arrow's buffers.
 
-The scalar twins and the sources are in `partitioning/placement.py`; tests hold them against each other.
+The scalar twins and the sources are in `partitioning/model/placement.py`; tests hold them against each other.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from numba import njit
 
 from partitioning.errors import Finding, Refused
+from partitioning.hashes import custom_hash
 from partitioning.imports import imported
-from partitioning.placement import JAVA, MURMUR2, custom_hash, placement_findings
+from partitioning.model.placement import JAVA, MURMUR2, placement_findings
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -118,7 +119,7 @@ _BY_FORMAT = {"string": _strings, "bytes": _binaries, "uuid": _uuids}
 
 
 def key_texts(keys: pa.Array, key_format: str) -> pa.Array:
-    """Keys as receipts and audit tables write them; `partitioning.placement.read_key` reads them back."""
+    """Keys as receipts and audit tables write them; `partitioning.model.placement.read_key` reads them back."""
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()
     if key_format == "bytes":

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from partitioning.assignment import Task
-from partitioning.cosets import needs_filter, null_owner
+from partitioning.cosets.rule import needs_filter, null_owner
 from partitioning.errors import Finding, Refused
-from partitioning.placement import MURMUR2, OPAQUE
-from partitioning.plan import PlannedStream, Stage
-from partitioning.receipt import MASK64, Offender, PartitionReceipt
-from partitioning.schemes import MAX
-from partitioning.streams import DROP, REFUSE, InputFile
+from partitioning.model.placement import MURMUR2, OPAQUE
+from partitioning.model.plan import PlannedStream, Stage
+from partitioning.model.receipt import MASK64, Offender, PartitionReceipt
+from partitioning.model.schemes import MAX
+from partitioning.model.streams import DROP, REFUSE, InputFile
+from partitioning.model.tasks import Task
 from spark_jobs.hashing import key_texts, placement_hashes
-from spark_jobs.heavy import HeavyKeys
+from spark_jobs.heavy_keys import HeavyKeys
 
 OFFENDERS_KEPT = 20
 RULES = ("offset", "foreign", "stray", "null key")
@@ -220,7 +220,7 @@ def _valid(keys: pa.Array) -> np.ndarray:
 
 @njit(cache=True, nogil=True, inline="always")
 def _splitmix64(offset):  # type: ignore[no-untyped-def]
-    """The compiled twin of `partitioning.receipt.offset_digest`."""
+    """The compiled twin of `partitioning.model.receipt.offset_digest`."""
     z = (np.uint64(offset) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

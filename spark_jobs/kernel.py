@@ -13,14 +13,14 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
-from partitioning.graph import quote
-from partitioning.plan import Plan, PlannedWrite, Stage, TaskRef
-from partitioning.receipt import TaskReceipt
-from spark_jobs.database import connect, create_views
+from partitioning.model.graph import quote
+from partitioning.model.plan import Plan, PlannedWrite, Stage, TaskRef
+from partitioning.model.receipt import TaskReceipt
+from sources.s3 import filesystem
 from spark_jobs.feed import Feed, Inspect
 from spark_jobs.inspection import Inspection
-from spark_jobs.objects import filesystem
 from spark_jobs.output import Output
+from spark_jobs.sql.database import connect, create_views
 
 # DuckDB's own size of a row group.
 _RESULT_ROWS = 122_880

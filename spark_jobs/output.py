@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, OutcomeUnknown
-from partitioning.plan import Plan, PlannedWrite, TaskRef
-from partitioning.receipt import WrittenFile
-from spark_jobs import tables
-from spark_jobs.objects import split, version
+from partitioning.model.plan import Plan, PlannedWrite, TaskRef
+from partitioning.model.receipt import WrittenFile
+from sources.s3 import split, version
+from spark_jobs.table_schema import table_schema
 
 _KEYS = pa.schema(
     [
@@ -46,7 +46,7 @@ class Output:
         """Write a result table's rows; None if there are none, and then no file."""
         path = f"data/plan-{self.plan.batch}/attempt-{self.attempt}-{self.run}/{self._name}"
         key = f"tables/{write.declared.table}/{path}"
-        written = self._stream(key, tables.schema(write), rows, len(write.columns))
+        written = self._stream(key, table_schema(write), rows, len(write.columns))
         if written is None:
             return None
         size, etag, records = written

@@ -14,13 +14,13 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from partitioning.documents import locations as locality
+from partitioning.documents.ledger import open_plan
+from partitioning.documents.locations import LocationIdProvider, check_location
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.groups import locality
-from partitioning.groups.locality import LocationIdProvider, check_location
-from partitioning.ledger import open_plan
-from partitioning.plan import Plan, TaskGroup, TaskRef
-from partitioning.receipt import Receipt, TaskReceipt
-from partitioning.store import Store
+from partitioning.model.plan import Plan, TaskGroup, TaskRef
+from partitioning.model.receipt import Receipt, TaskReceipt
 from spark_jobs import errors
 from spark_jobs.location import ENVIRONMENT
 

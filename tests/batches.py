@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan, PlannedWrite, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.receipt import Receipt, TaskReceipt, WrittenFile
-from partitioning.store import S3Store, Store
-from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
-from spark_jobs.objects import filesystem, split, storage_options
-from spark_jobs.publication import decide
-from spark_jobs.tables import folder, schema
+from batches.publication import decide
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store, Store
+from partitioning.model.plan import Plan, PlannedWrite, TaskRef
+from partitioning.model.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.planning.planner import plan_batch
+from sources.s3 import filesystem, split, storage_options
+from spark_jobs.table_schema import folder, table_schema
 
 NAME = "tails"
 RECORDS = 10
@@ -117,7 +117,7 @@ def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt
         "_batch": [plan.batch] * RECORDS,
         "_task": [task.task] * RECORDS,
     }
-    wanted = schema(write)
+    wanted = table_schema(write)
     data = io.BytesIO()
     pq.write_table(pa.table({name: columns[name] for name in wanted.names}, schema=wanted), data)
     path = f"data/plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}/{task.stage}-{task.task}.parquet"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from cli.server import S3Server, start_server
-from partitioning.store import S3Store
+from demo.s3_server import S3Server, start_server
+from partitioning.documents.store import S3Store
 
 # The same examples in every run, however busy the machine is: a failure comes from the change that was made.
 # `pytest --hypothesis-profile default` looks for new ones.

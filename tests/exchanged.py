@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from partitioning.exchanges.cuts import Cut
-from partitioning.exchanges.placements import Placed, Way, changes_keys, gathers, placements, places, target
-from partitioning.graph import Graph, Step
+from partitioning.model.graph import Graph, Step
+from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.placements import Placed, Way, changes_keys, gathers, placements, places, target
 
 TASKS = 3
 GATHERED = "in one partition"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.groups.grouping import Dealt, Locality, SizedTask
-from partitioning.plan import TaskRef
+from partitioning.model.locality import Locality
+from partitioning.model.plan import TaskRef
+from partitioning.planning.groups.grouping import Dealt, SizedTask
 
 
 def all_in_the_last(

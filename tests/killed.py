@@ -37,7 +37,7 @@ def arm(point: str) -> None:
     """Make this process die at `point`."""
     effect, moment = point.split(".")
     if effect == "job":
-        from spark_jobs import submission
+        from batches.runners import spark_submit as submission
 
         submission.submit = deadly(submission.submit, moment, lambda *_, **__: True)
     elif effect == "delta":
@@ -45,7 +45,7 @@ def arm(point: str) -> None:
 
         DeltaTable.create_write_transaction = deadly(DeltaTable.create_write_transaction, moment, lambda *_, **__: True)
     else:
-        from partitioning.store import S3Store
+        from partitioning.documents.store import S3Store
 
         S3Store.put_new = deadly(S3Store.put_new, moment, lambda _, key, *__: f"/{effect}s/" in key)
 

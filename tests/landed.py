@@ -9,8 +9,8 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.placement import placement_hash
-from partitioning.store import S3Store
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
 
 
 def land_table(

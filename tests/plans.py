@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.planner import plan_batch
-from partitioning.settings import DEFAULTS, Settings
-from partitioning.statistics import Statistics
-from partitioning.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.model.plan import Plan
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.planning.planner import plan_batch
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
 FILE_RECORDS = 100

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.cosets import null_owner
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.placement import placement_hash
-from partitioning.plan import Plan, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.receipt import MASK64, HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
-from partitioning.settings import Settings
-from partitioning.store import MemoryStore
-from partitioning.streams import DROP, OWN_TASK, REFUSE, Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.cosets.rule import null_owner
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import MemoryStore
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import MASK64, HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
+from partitioning.model.streams import DROP, OWN_TASK, REFUSE, Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.planning.planner import plan_batch
 
 Log = Mapping[tuple[str, int], Sequence[str | None]]
 TAKEN, DROPPED, REFUSED, LEFT = "taken", "dropped", "refused", "left to another task"

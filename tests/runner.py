@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partitioning.assignment import Task
-from partitioning.graph import Graph, Step, quote
-from partitioning.placement import JAVA, MURMUR2, Placement, java_placement, placement_hash
-from partitioning.plan import RESULT, STATE, STREAM, Exchange, Input, Plan, Stage
-from partitioning.schemes import MAX
-from partitioning.shares.partitioners import Changes, PartitioningContext
-from partitioning.shares.shares import Share
-from partitioning.shares.unifiers import groups
-from partitioning.stages.ways import keys_of, way_of, ways
-from partitioning.streams import OWN_TASK
+from partitioning.hashes import java_placement, placement_hash
+from partitioning.model.graph import Graph, Step, quote
+from partitioning.model.placement import JAVA, MURMUR2, Placement
+from partitioning.model.plan import RESULT, STATE, STREAM, Exchange, Input, Plan, Stage
+from partitioning.model.schemes import MAX
+from partitioning.model.streams import OWN_TASK
+from partitioning.model.tasks import Task
+from partitioning.planning.exchanges.unifiers import groups
+from partitioning.planning.partitioners.key_shares import Share
+from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
+from partitioning.planning.stages.ways import keys_of, way_of, ways
 
 Row = tuple[str | None, tuple[int, ...]]
 HASHES: Mapping[str, Callable[[str], int]] = {MURMUR2: placement_hash, JAVA: java_placement}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-_ANSWERS = Path(__file__).parents[1].parent / "shared" / "vectors" / "samza"
+_ANSWERS = Path(__file__).parent / "vectors" / "samza"
 
 
 def answers(name: str) -> list[dict[str, Any]]:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partitioning.groups.groupers import balanced_sticky
-from partitioning.groups.grouping import Locality, SizedTask
-from partitioning.plan import TaskRef
+from partitioning.model.locality import Locality
+from partitioning.model.plan import TaskRef
+from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.grouping import SizedTask
 
-ANSWERS = Path(__file__).parents[2] / "shared" / "vectors" / "samza"
+ANSWERS = Path(__file__).parent / "vectors" / "samza"
 
 
 def cases(name: str) -> list[dict[str, Any]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from partitioning.assignment import Residues, Task, assign
-from partitioning.pipeline import Pipeline
-from partitioning.placement import Placement
-from partitioning.plan import (
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.cosets.assignment import assign
+from partitioning.model.placement import Placement
+from partitioning.model.plan import (
     EXCHANGE,
     RESULT,
     STATE,
@@ -23,8 +23,9 @@ from partitioning.plan import (
     TaskGroup,
     TaskRef,
 )
-from partitioning.schemes import Scheme
-from partitioning.streams import Column, InputFile, Stream
+from partitioning.model.schemes import Scheme
+from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.model.tasks import Residues, Task
 
 COLUMNS = (Column("member", "VARCHAR"), Column("amount", "DOUBLE"))
 

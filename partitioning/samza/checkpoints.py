@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
-from partitioning.offsets import OffsetRange, StreamPartition
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.claims import Claims
 
 _LINE = re.compile(

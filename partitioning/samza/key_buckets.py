@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from partitioning.errors import Finding, Refused
-from partitioning.placement import java_hash
+from partitioning.hashes import java_hash
 
 # What answers: Samza as it was released (1.8.0), or its elasticity work as it was before it was taken back.
 RELEASE = "release"

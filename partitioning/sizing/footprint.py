@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
-from partitioning.assignment import Task
-from partitioning.plan import EXCHANGE, STREAM, Input, Plan, Stage
+from partitioning.model.plan import EXCHANGE, STREAM, Input, Plan, Stage
+from partitioning.model.tasks import Task
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import LEFT
 

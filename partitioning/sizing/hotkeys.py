@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from partitioning.placement import OPAQUE, hash_of, read_key
-from partitioning.plan import EXCHANGE, Input, Plan, Stage, TaskRef
-from partitioning.schemes import Scheme
-from partitioning.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.hashes import hash_of, read_key
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import EXCHANGE, Input, Plan, Stage, TaskRef
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 
 ISOLATE, COMBINE, NOTHING = "isolate", "combine", "nothing"
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
-from partitioning.exchanges.placements import gathers
-from partitioning.placement import OPAQUE
-from partitioning.plan import STATE, STREAM, Plan, Stage
-from partitioning.schemes import MAX, Scheme
-from partitioning.settings import Settings
-from partitioning.shown.sections import many, size
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import STATE, STREAM, Plan, Stage
+from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.statistics import Statistics, widest
+from partitioning.planning.exchanges.placements import gathers
+from partitioning.sections import many, size
 from partitioning.sizing.traffic import traffic
 from partitioning.sizing.workload import LEFT, Load, Workload
-from partitioning.statistics import Statistics, widest
 
 # Whole partitions are preferred, and the best that can be reached counts as reached, if a quarter more does it.
 NEAR = Fraction(5, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partitioning.plan import Exchange, Plan, PlannedPartition
+from partitioning.model.plan import Exchange, Plan, PlannedPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 
-from partitioning.cosets import needs_filter
-from partitioning.placement import OPAQUE
-from partitioning.plan import EXCHANGE, RESULT, STREAM, Plan, Stage
+from partitioning.cosets.rule import needs_filter
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Plan, Stage
 from partitioning.sizing.traffic import traffic
 
 # What a byte costs that a task reads and leaves to other tasks, beside one that it keeps: 43 of 100, measured

@@ -39,8 +39,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real S3 server with the first part of the flights landed, and room for stores; gives the source's URI."""
-    from cli.landing import land
-    from cli.server import start_server
+    from demo.landing import land
+    from demo.s3_server import start_server
 
     server = start_server(tmp_path_factory.mktemp("s3"), ("landing", "coset"))
     try:

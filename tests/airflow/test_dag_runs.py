@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from deltalake import DeltaTable
 
-from cli.landing import raw
-from partitioning.ledger import Ledger
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from spark_jobs.objects import storage_options
+from demo.landing import raw
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
 
 LABELS = {"group 0: flights+planes/0 flights+planes/1 (1.9 MB)", "group 1: flights+planes/2 flights+planes/3 (1.9 MB)"}
 FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
@@ -126,9 +126,9 @@ def steps(root, docs):
     """All steps of a batch, as a process of its own makes them; gives what the publication said."""
     from pathlib import Path
 
+    from batches import steps as batch
+    from batches.runners.spark_submit import submit
     from dags.pipelines.tail_activity import pipeline
-    from plugins import batch
-    from spark_jobs.submission import submit
 
     ref, _ = batch.plan(pipeline, root, Settings(groups=1))
     for group in batch.group_labels(ref):

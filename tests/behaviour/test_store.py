@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.store import MemoryStore, Store
+from partitioning.documents.store import MemoryStore, Store
 
 
 @pytest.fixture(params=["memory", "s3"])
@@ -16,7 +16,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 def s3_store(s3: object) -> Store:
     import uuid
 
-    from partitioning.store import S3Store
+    from partitioning.documents.store import S3Store
 
     return S3Store(f"s3://test/{uuid.uuid4().hex}")
 

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from cli.plans import show_plan
-from partitioning.document import encode, pack, plain, unpack
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
+from partitioning.documents.document import encode, pack, plain, unpack
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import plan_of, tails, tails_found

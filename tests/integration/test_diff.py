@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from batches.publication import abandon
 from cli.main import app
 from cli.pipelines import load
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from spark_jobs.publication import abandon
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from tests.landed import land_table
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
+from batches.audit import audit, load
 from expectations.checkpoint import judge
 from expectations.docs import Site
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from spark_jobs.audit import audit, load
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from tests.reference import log, pipeline, planned, run
 from tests.reference import store as receipts
 

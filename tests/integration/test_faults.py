@@ -7,11 +7,11 @@ from time import monotonic
 
 import pytest
 
-from cli.server import S3Server
+from batches.publication import decide, publish, transaction_version
+from demo.s3_server import S3Server
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import OutcomeUnknown, Refused
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from spark_jobs.publication import decide, publish, transaction_version
 from tests.batches import NAME, decided, expected, pipeline, planned, rows, run
 from tests.faults import FAULTS, FaultProxy
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from cli.landing import land, raw
-from cli.server import S3Server
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from spark_jobs.objects import storage_options
+from demo.landing import land, raw
+from demo.s3_server import S3Server
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
 from tests.killed import POINTS
 
 _TESTS = Path(__file__).parents[1]

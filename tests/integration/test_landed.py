@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.server import S3Server
+from demo.s3_server import S3Server
+from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.store import S3Store
-from partitioning.streams import Column, Stream
-from spark_jobs.landed import discover
+from partitioning.model.streams import Column, Stream
+from sources.landed import discover
 from tests.faults import FaultProxy
 from tests.landed import land_file, land_table
 

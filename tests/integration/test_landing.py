@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.landing import STREAMS, land, raw
+from demo.landing import STREAMS, land, raw
+from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.placement import placement_hash
-from partitioning.store import S3Store
-from spark_jobs.objects import filesystem, split
+from partitioning.hashes import placement_hash
+from sources.s3 import filesystem, split
 
 
 @pytest.fixture(scope="module")

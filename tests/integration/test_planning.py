@@ -10,19 +10,19 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from partitioning.document import digest
+from batches.planning import disagreements, preview, take_up
+from batches.publication import abandon, decide, publish
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.flow import Flow
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.schemes import Scheme
-from partitioning.settings import Settings
-from partitioning.shares.partitioners import Changes, PartitioningContext
-from partitioning.shares.shares import Share
-from partitioning.store import S3Store
-from spark_jobs.planning import disagreements, preview, take_up
-from spark_jobs.publication import abandon, decide, publish
+from partitioning.model.plan import Plan
+from partitioning.model.schemes import Scheme
+from partitioning.planning.partitioners.key_shares import Share
+from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 from tests.batches import erase, run
 from tests.landed import land_table
 
@@ -151,7 +151,7 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Sto
     take_up(pipeline(store.root), store, Settings(schemes={"flights": Scheme.parse("tasks(3)")}))
     asked = Settings(
         schemes={"flights.select": Scheme.parse("tasks(6)")},
-        partitioners={"flights": "partitioning.shares.partitioners:Even"},
+        partitioners={"flights": "partitioning.planning.partitioners.partitioners:Even"},
         grouper="round-robin",
     )
     again = take_up(pipeline(store.root), store, asked)
@@ -283,11 +283,11 @@ def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: S3Store) -> No
 # Each process asks for something else, so that their plans would differ.
 PLANNER = """
 import sys
-from partitioning.document import digest
-from partitioning.pipeline import Pipeline
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from spark_jobs.planning import take_up
+from partitioning.documents.document import digest
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from batches.planning import take_up
 
 root, number = sys.argv[1], int(sys.argv[2])
 made = Pipeline("late", source=root)

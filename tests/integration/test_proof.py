@@ -5,18 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from batches.audit import audit
+from batches.planning import take_up
 from expectations.checkpoint import judge
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.placement import placement_hash
-from partitioning.plan import Plan
-from partitioning.receipt import Receipt
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from spark_jobs.audit import audit
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt
 from spark_jobs.kernel import run_task
-from spark_jobs.planning import take_up
 from tests import reference
 from tests.landed import land_file
 from tests.reference import Log

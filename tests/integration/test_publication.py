@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 from deltalake import DeltaTable
 
-from partitioning.document import digest
+from batches.delta import commit
+from batches.publication import abandon, decide, publish, transaction_version
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, Refused
-from partitioning.ledger import Ledger
-from partitioning.receipt import Receipt
-from partitioning.store import S3Store
-from partitioning.streams import Column
-from partitioning.verdict import ABANDON, PUBLISH, TableVersion
-from spark_jobs.objects import storage_options
-from spark_jobs.publication import abandon, decide, publish, transaction_version
-from spark_jobs.tables import commit, folder
+from partitioning.model.receipt import Receipt
+from partitioning.model.streams import Column
+from partitioning.model.verdict import ABANDON, PUBLISH, TableVersion
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
 from tests.batches import COLUMNS, NAME, decided, erase, expected, pipeline, planned, rows, run
 
 
@@ -107,9 +108,9 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Stor
 
 PUBLISHER = """
 import sys
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from spark_jobs.publication import publish
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from batches.publication import publish
 ledger = Ledger(S3Store(sys.argv[1]), sys.argv[2])
 plan = ledger.plan(int(sys.argv[3]))
 print("ready", flush=True)

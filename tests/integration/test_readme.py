@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.home import SOURCE, STORE, Home
-from cli.landing import land
+from batches import steps as batch
+from batches.publication import abandon
 from dags.pipelines.tail_activity import pipeline as tail_activity
-from partitioning.ledger import Ledger
-from partitioning.store import S3Store
-from plugins import batch
-from spark_jobs.publication import abandon
+from demo.home import SOURCE, STORE, Home
+from demo.landing import land
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -13,16 +13,16 @@ from typer.testing import CliRunner, Result
 from cli.candidates import Basis, compare
 from cli.main import app
 from cli.sizes import show_compared
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.plan import TaskRef
-from partitioning.receipt import Receipt
-from partitioning.settings import Settings
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import TaskRef
+from partitioning.model.receipt import Receipt
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.verdict import PUBLISH, Commit, Verdict
 from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.proposal import Targets
-from partitioning.statistics import KeyFigures, Statistics, TaskFigures
-from partitioning.store import S3Store
-from partitioning.verdict import PUBLISH, Commit, Verdict
 from spark_jobs.kernel import run_task
 from tests.goldens import expect_golden
 from tests.landed import land_table

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from partitioning.document import digest
+from batches import publication
+from batches import steps as batch
+from batches.steps import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.receipt import Receipt
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from plugins import batch
-from plugins.batch import BatchRef
-from spark_jobs import publication
+from partitioning.model.receipt import Receipt
+from sources.s3 import storage_options
 from spark_jobs.kernel import run_task
-from spark_jobs.objects import storage_options
 from tests.landed import land_table
 
 KEYS = [f"N{number}" for number in range(40)]

@@ -7,10 +7,10 @@ from math import gcd, lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.assignment import Assignment, Reading, assign, assign_owned
-from partitioning.cosets import needs_filter, null_owner, partitions_of, tasks_of
-from partitioning.placement import placement_hash
-from partitioning.schemes import MAX, Scheme
+from partitioning.cosets.assignment import Assignment, Reading, assign, assign_owned
+from partitioning.cosets.rule import needs_filter, null_owner, partitions_of, tasks_of
+from partitioning.hashes import placement_hash
+from partitioning.model.schemes import MAX, Scheme
 
 counts = st.integers(1, 24)
 tasks = st.integers(1, 24)

@@ -10,10 +10,10 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.plan import Plan, TaskRef
-from partitioning.shown.diff import diff
-from partitioning.shown.handover import Part, handovers
-from partitioning.shown.ownership import kept
+from partitioning.diff.diff import diff
+from partitioning.diff.moved_keys import Part, handovers
+from partitioning.diff.owners import kept
+from partitioning.model.plan import Plan, TaskRef
 from tests.shown import tails
 
 counts = st.integers(1, 12)

@@ -9,14 +9,14 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.exchanges.cuts import cuts
-from partitioning.exchanges.estimates import estimates
-from partitioning.exchanges.placements import Way, changes_keys, placements, places, target
-from partitioning.exchanges.vertex_cut import vertex_cut
-from partitioning.graph import Graph, Step, Write
-from partitioning.placement import OPAQUE
-from partitioning.statistics import Statistics
-from partitioning.streams import Stream
+from partitioning.model.graph import Graph, Step, Write
+from partitioning.model.placement import OPAQUE
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Stream
+from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.exchanges.estimates import estimates
+from partitioning.planning.exchanges.placements import Way, changes_keys, placements, places, target
+from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from tests.exchanged import paths, tables, tables_of_one_task
 
 PLACEMENTS = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])

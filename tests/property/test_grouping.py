@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.groups.balance import Balance, largest_first
-from partitioning.groups.deal import Deal, Wishes
-from partitioning.groups.groupers import balanced_sticky
-from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
-from partitioning.plan import TaskRef
+from partitioning.model.locality import Locality
+from partitioning.model.plan import TaskRef
+from partitioning.planning.groups.balance import Balance, largest_first
+from partitioning.planning.groups.deal import Deal, Wishes
+from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.grouping import Dealt, SizedTask, grouped
 
 moderate = settings(deadline=None, max_examples=150)
 

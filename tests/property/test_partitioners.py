@@ -10,16 +10,23 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.assignment import Task
+from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Refused
-from partitioning.plan import Stage
-from partitioning.settings import PartitionerRef
-from partitioning.shares.loads import ByThroughput, repartitioned
-from partitioning.shares.partitioners import ApexKeys, Even, PartitioningContext, Shares, current_shares, dealt
-from partitioning.shares.shares import Share, complete, reduced, residues_at, widest
-from partitioning.statistics import TaskFigures
+from partitioning.model.plan import Stage
+from partitioning.model.statistics import TaskFigures
+from partitioning.model.tasks import Task
+from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
+from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
+from partitioning.planning.partitioners.partitioners import (
+    ApexKeys,
+    Even,
+    PartitioningContext,
+    Shares,
+    current_shares,
+    dealt,
+)
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 LOADS = st.lists(st.sampled_from([-1, 0, 1]), min_size=64, max_size=64)
 
 
@@ -117,7 +124,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
     cosets: int, batches: list[list[int]], cool_down: int
 ) -> None:
     arguments = {"minimum": 10_000, "maximum": 30_000, "cool_down": cool_down, "per": "batch"}
-    partitioner = PartitionerRef("partitioning.shares.loads:ByThroughput", arguments)
+    partitioner = PartitionerRef("partitioning.planning.partitioners.by_load:ByThroughput", arguments)
     previous: Stage | None = None
     made: dict[tuple[int, tuple[int, ...]], int] = {}
     for batch, records in enumerate(batches):
@@ -136,7 +143,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
 @given(st.lists(st.tuples(st.sampled_from(["ApexKeys", "Even"]), st.integers(1, 12)), min_size=1, max_size=5))
 def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tuple[str, int]]) -> None:
     def deal(name: str, tasks: int, previous: Stage | None) -> Shares:
-        ref = PartitionerRef(f"partitioning.shares.partitioners:{name}", {"tasks": tasks})
+        ref = PartitionerRef(f"partitioning.planning.partitioners.partitioners:{name}", {"tasks": tasks})
         return dealt(ref, "flights", cosets=24, inputs=(), previous=previous, figures={}, batch=3)
 
     reached = None

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.shown.drawing import Box, Drawing, Part, drawing
-from partitioning.shown.layers import arranged
-from partitioning.shown.layout import Frame, laid_out
-from partitioning.shown.picture import svg
+from partitioning.pictures.drawing import Box, Drawing, Part, drawing
+from partitioning.pictures.layers import arranged
+from partitioning.pictures.layout import Frame, laid_out
+from partitioning.pictures.svg import svg
 from tests.shown import fed, merged, tails, unified
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60)

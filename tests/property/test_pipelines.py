@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.document import decode, encode
+from partitioning.authoring.pipeline import Flow, Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
-from partitioning.pipeline import Flow, Pipeline
-from partitioning.placement import JAVA, MURMUR2, OPAQUE
-from partitioning.plan import STATE, Plan, Stage
-from partitioning.planner import plan_batch
-from partitioning.schemes import Scheme
-from partitioning.settings import PartitionerRef, Settings
-from partitioning.stages.changeover import changes
-from partitioning.statistics import Statistics
-from partitioning.streams import DROP, OWN_TASK
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
+from partitioning.model.plan import STATE, Plan, Stage
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import DROP, OWN_TASK
+from partitioning.planning.changeover import changes
+from partitioning.planning.planner import plan_batch
 from tests.plans import COLUMNS, arrived
 from tests.runner import HASHES, ByPlan, Directly, Row
 

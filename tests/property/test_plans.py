@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.document import decode, digest, encode
-from partitioning.offsets import OffsetRange, StreamPartition
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.planner import plan_batch
-from partitioning.schemes import Scheme
-from partitioning.settings import Settings
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, digest, encode
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.plan import Plan
+from partitioning.model.schemes import Scheme
+from partitioning.planning.planner import plan_batch
 from tests.plans import COLUMNS, arrived
 
 NULL_KEYS = st.sampled_from(["refuse", "drop", "own task"])

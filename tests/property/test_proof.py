@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from batches.audit import audit
 from expectations.checkpoint import judge
 from partitioning.errors import Refused
-from partitioning.placement import placement_hash
-from partitioning.plan import Plan, TaskRef
-from spark_jobs.audit import audit
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan, TaskRef
 from tests.reference import DROPPED, LEFT, REFUSED, TAKEN, Log, Seen, log, pipeline, planned, run, store
 
 Fault = Callable[[st.DataObject, Plan, list[Seen]], list[Seen]]

@@ -10,15 +10,15 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.pipeline import Pipeline
-from partitioning.placement import MURMUR2, OPAQUE
-from partitioning.plan import Plan, PlannedStream
-from partitioning.planner import plan_batch
-from partitioning.settings import Settings
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.model.placement import MURMUR2, OPAQUE
+from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.statistics import Statistics
+from partitioning.planning.planner import plan_batch
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import NEAR, Targets, propose
 from partitioning.sizing.workload import LEFT, Load, Workload
-from partitioning.statistics import Statistics
 from tests.plans import COLUMNS, arrived
 
 MOST = 30

@@ -15,23 +15,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.server import S3Server
-from partitioning.document import decode, encode
+from demo.s3_server import S3Server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, encode
+from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import OPAQUE, placement_hash
-from partitioning.plan import Plan, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, offset_digest
-from partitioning.settings import Settings
-from partitioning.store import S3Store
-from partitioning.streams import DROP, OWN_TASK, REFUSE, InputFile
+from partitioning.hashes import placement_hash
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, offset_digest
+from partitioning.model.streams import DROP, OWN_TASK, REFUSE, InputFile
+from partitioning.planning.planner import plan_batch
+from sources.landed import discover
+from sources.s3 import filesystem
 from spark_jobs.feed import Feed
 from spark_jobs.inspection import Inspection
 from spark_jobs.kernel import run_task
-from spark_jobs.landed import discover
-from spark_jobs.objects import filesystem
-from spark_jobs.sql import check
+from spark_jobs.sql.check import check
 from tests.landed import land_file, land_table
 
 VIEWS = pa.table({"k": [f"key-{n % 97}" for n in range(1500)], "v": list(range(1500))})

@@ -7,18 +7,18 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from cli.server import S3Server
-from partitioning.document import digest
+from batches.runners.spark_submit import submit
+from demo.s3_server import S3Server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.locations import read
+from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.groups.locality import read
-from partitioning.ledger import Ledger
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.planner import plan_batch
-from partitioning.store import S3Store
-from spark_jobs.landed import discover
-from spark_jobs.sql import check
-from spark_jobs.submission import submit
+from partitioning.model.plan import Plan
+from partitioning.planning.planner import plan_batch
+from sources.landed import discover
+from spark_jobs.sql.check import check
 from tests.landed import land_table
 
 

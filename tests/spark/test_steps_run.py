@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cli.server import S3Server
-from partitioning.document import decode, encode
-from partitioning.flow import Flow
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.receipt import TaskReceipt
-from partitioning.settings import Settings
-from partitioning.store import S3Store
+from batches.planning import not_runnable
+from demo.s3_server import S3Server
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, encode
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import TaskReceipt
+from partitioning.planning.planner import plan_batch
+from sources.landed import discover
 from spark_jobs.kernel import run_task
-from spark_jobs.landed import discover
-from spark_jobs.planning import not_runnable
-from spark_jobs.sql import check
+from spark_jobs.sql.check import check
 from tests.landed import land_table
 
 # Keys that all have, keys that only some have, and records without a key.

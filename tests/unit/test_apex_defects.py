@@ -14,21 +14,22 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task, assign
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Stage
-from partitioning.schemes import Scheme
-from partitioning.settings import PartitionerRef, Settings
-from partitioning.shares.loads import ByThroughput, repartitioned
-from partitioning.shares.partitioners import ApexKeys, Even, PartitioningContext, changes, dealt
-from partitioning.shares.shares import Share, complete, residues_at, widest
-from partitioning.shares.unifiers import groups, levels
-from partitioning.statistics import TaskFigures
+from partitioning.model.plan import Stage
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import TaskFigures
+from partitioning.model.tasks import Task
+from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
+from partitioning.planning.partitioners.key_shares import Share, complete, residues_at, widest
+from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, changes, dealt
 from tests.plans import arrived, plan_of
 
 ROOT = Path(__file__).parents[2]
-VECTORS = ROOT.parent / "shared" / "vectors" / "apex"
+VECTORS = ROOT / "tests" / "vectors" / "apex"
 HERE = PartitioningContext("flights", 1, 8, ())
 
 
@@ -89,9 +90,9 @@ def test_3_the_same_input_gives_the_same_unifiers_and_shares_in_every_process() 
     assert "object hash order" in answer("dynamic", "cascade-4-to-5-limit2")["note"]
 
     code = """
-from partitioning.shares.loads import repartitioned
-from partitioning.shares.shares import Share
-from partitioning.shares.unifiers import groups, levels
+from partitioning.planning.partitioners.by_load import repartitioned
+from partitioning.planning.partitioners.key_shares import Share
+from partitioning.planning.exchanges.unifiers import groups, levels
 print([groups(5, width) for width in levels(5, 2)])
 print(repartitioned([Share(12, (each, each + 6), load=-1) for each in range(6)]))
 """
@@ -184,7 +185,7 @@ def test_8_counts_and_limits_that_mean_nothing_are_refused_when_they_are_read_al
     assert len(refusal.value.findings) == 3
     with pytest.raises(Refused, match="0 tasks"):
         dealt(
-            PartitionerRef("partitioning.shares.partitioners:ApexKeys", {"tasks": 0}),
+            PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": 0}),
             "flights",
             cosets=8,
             inputs=(),

@@ -16,17 +16,18 @@ from typing import Any
 
 import pytest
 
-from partitioning.pipeline import Flow, Pipeline
-from partitioning.placement import Placement, hash_of
-from partitioning.plan import Plan, Stage, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.settings import PartitionerRef, Settings
-from partitioning.shares.partitioners import Shares, dealt
-from partitioning.shares.unifiers import groups, levels
-from partitioning.statistics import Statistics, TaskFigures
+from partitioning.authoring.pipeline import Flow, Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.hashes import hash_of
+from partitioning.model.placement import Placement
+from partitioning.model.plan import Plan, Stage, TaskRef
+from partitioning.model.statistics import Statistics, TaskFigures
+from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.planning.partitioners.partitioners import Shares, dealt
+from partitioning.planning.planner import plan_batch
 from tests.plans import COLUMNS, arrived, plan_of
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 FILES = ("linear", "mxn", "cascade_full", "fan", "parallel", "random")
 RESIDUES = 64  # finer than any mask of these plans
 NO_LIMIT = 2**31 - 1
@@ -115,8 +116,8 @@ EDGES = list(edges())
 
 
 def shares(tasks: int) -> Shares:
-    placement = Placement("key", "string", "partitioning.shares.partitioners:apex_hash", tasks)
-    ref = PartitionerRef("partitioning.shares.partitioners:ApexKeys", {"tasks": tasks})
+    placement = Placement("key", "string", "partitioning.planning.partitioners.partitioners:apex_hash", tasks)
+    ref = PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": tasks})
     return dealt(ref, "there", cosets=tasks, inputs=(placement,), previous=None, figures={}, batch=0)
 
 
@@ -338,7 +339,8 @@ def test_a_partitioner_named_in_the_settings_deals_the_tasks_of_its_stage() -> N
         [arrived("flights", [9] * 8)],
         {"counts": COLUMNS},
         settings=Settings.read(
-            '[steps.counted]\npartitioner = {use = "partitioning.shares.partitioners:Even", tasks = 3}', "settings.toml"
+            '[steps.counted]\npartitioner = {use = "partitioning.planning.partitioners.partitioners:Even", tasks = 3}',
+            "settings.toml",
         ),
     )
     assert found is not None
@@ -352,7 +354,9 @@ def test_a_hot_task_is_split_in_the_next_batch_and_its_state_goes_with_its_keys(
     pipeline, flow = flights(4)
     totals = flow.partial("count(*) AS n", by="tailnum").combine("sum(n) AS n", running=True, name="totals")
     totals.write("totals")
-    ref = PartitionerRef("partitioning.shares.loads:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"})
+    ref = PartitionerRef(
+        "partitioning.planning.partitioners.by_load:ByThroughput", {"minimum": 10, "maximum": 30, "per": "batch"}
+    )
     settings = Settings.parse(scheme="tasks(2)", base=Settings(partitioners={"totals": ref}))
 
     def planned(end: int, published: Plan | None, took: dict[int, int]) -> Plan:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from partitioning.assignment import Reading, Residues, Task, assign, assign_each, assign_owned
-from partitioning.cosets import tasks_of
+from partitioning.cosets.assignment import Reading, assign, assign_each, assign_owned
+from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
-from partitioning.schemes import COGROUP, MAX, Scheme
+from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.tasks import Residues, Task
 
 
 def mapping(streams: list[tuple[str, int]], scheme: Scheme) -> dict[str, list[int]]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.document import digest, encode
+from batches import audit as audits
+from batches.audit import audit, load, range_digest
+from partitioning.documents.document import digest, encode
+from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
-from partitioning.ledger import Ledger
-from partitioning.plan import Plan, TaskRef
-from partitioning.receipt import MASK64, Receipt, offset_digest
-from spark_jobs import audit as audits
-from spark_jobs.audit import audit, load, range_digest
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import MASK64, Receipt, offset_digest
 from tests.reference import TAKEN, Seen, log, pipeline, planned, run, store
 
 TAILS = [f"N{number}" for number in range(40)]

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import Placement
-from partitioning.plan import Plan
-from partitioning.streams import Discovered, DiscoveredPartition, InputFile
+from partitioning.model.placement import Placement
+from partitioning.model.plan import Plan
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from tests.plans import COLUMNS, arrived, plan_of
 
 

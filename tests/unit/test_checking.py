@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.assignment import Residues, Task
-from partitioning.checking import check
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import Placement
-from partitioning.plan import Plan
+from partitioning.model.placement import Placement
+from partitioning.model.plan import Plan
+from partitioning.model.tasks import Residues, Task
+from partitioning.planning.check import check
 from tests.plans import arrived, plan_of, tails, tails_found
 
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from partitioning.document import digest, encode, pack
-from partitioning.plan import Plan
+from partitioning.documents.document import digest, encode, pack
+from partitioning.model.plan import Plan
 from tests.goldens import expect_golden
 from tests.shown import tails
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.columns import from_columns, to_columns
+from partitioning.documents.columns import from_columns, to_columns
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from fractions import Fraction
 
 import pytest
 
-from partitioning.assignment import Task
-from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
-from partitioning.shown.changes import changes
-from partitioning.shown.diff import diff, diff_sections
-from partitioning.shown.explain import explain
-from partitioning.shown.handover import Part, handovers, moved
-from partitioning.shown.ownership import kept
-from partitioning.shown.results import results
-from partitioning.shown.sections import markdown
+from partitioning.diff.declarations import changes
+from partitioning.diff.diff import diff, diff_sections
+from partitioning.diff.moved_keys import Part, handovers, moved
+from partitioning.diff.owners import kept
+from partitioning.diff.tables import results
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.model.tasks import Task
+from partitioning.sections import markdown
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, tails, unified
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task
-from partitioning.document import canonical, decode, digest, encode
-from partitioning.document import plain as shown_plain
+from partitioning.documents.document import canonical, decode, digest, encode
+from partitioning.documents.document import plain as shown_plain
 from partitioning.errors import Refused
-from partitioning.plan import Plan, TaskRef
-from partitioning.receipt import Receipt, TaskReceipt
-from partitioning.verdict import ABANDON, Verdict
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.tasks import Task
+from partitioning.model.verdict import ABANDON, Verdict
 from tests.plans import plan_of, tails, tails_found
 
 VERDICT = Verdict("sha256:0", 3, ABANDON, 1, "no longer wanted — «так»", ())

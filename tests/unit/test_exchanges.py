@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import duckdb
 import pytest
 
-from partitioning.exchanges.cuts import Cut, cuts
-from partitioning.exchanges.placements import placements
-from partitioning.exchanges.vertex_cut import vertex_cut
-from partitioning.graph import Graph
-from partitioning.pipeline import Flow, Pipeline
-from partitioning.statistics import Statistics
+from partitioning.authoring.pipeline import Flow, Pipeline
+from partitioning.model.graph import Graph
+from partitioning.model.statistics import Statistics
+from partitioning.planning.exchanges.cuts import Cut, cuts
+from partitioning.planning.exchanges.placements import placements
+from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from tests.exchanged import paths
 
 COUNT = "count(*) AS n"

@@ -14,13 +14,13 @@ import pytest
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 import expectations
+from batches.audit import Audit, audit
 from expectations.checkpoint import Judgement, judge, user_expectations
 from expectations.docs import Site
+from partitioning.documents.store import MemoryStore
 from partitioning.errors import Refused
-from partitioning.placement import placement_hash
-from partitioning.plan import Plan
-from partitioning.store import MemoryStore
-from spark_jobs.audit import Audit, audit
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan
 from tests.reference import Seen, log, pipeline, planned, run, store
 
 TAILS = [f"N{number}" for number in range(30)]

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.assignment import assign
-from partitioning.document import decode, digest, encode
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan, TaskMove, TaskRef
-from partitioning.schemes import Scheme
-from partitioning.shown.explain import assignment_document, explain
-from partitioning.shown.sections import Section, markdown
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.cosets.assignment import assign
+from partitioning.documents.document import decode, digest, encode
+from partitioning.explain.explain import assignment_document, explain
+from partitioning.model.plan import Plan, TaskMove, TaskRef
+from partitioning.model.schemes import Scheme
+from partitioning.sections import Section, markdown
 from tests.goldens import expect_golden
 from tests.plans import arrived, plan_of, tails, tails_found
 from tests.shown import merged, stream, unified

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.assignment import assign
-from partitioning.groups.groupers import balanced_sticky
-from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
-from partitioning.plan import TaskRef
-from partitioning.schemes import Scheme
+from partitioning.cosets.assignment import assign
+from partitioning.model.locality import Locality
+from partitioning.model.plan import TaskRef
+from partitioning.model.schemes import Scheme
+from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.grouping import Dealt, SizedTask, grouped
 
 
 def sized(sizes: Sequence[int]) -> list[SizedTask]:

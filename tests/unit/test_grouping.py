@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.groups.grouping import Locality, SizedTask, grouped
-from partitioning.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.model.locality import Locality
+from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.planning.groups.grouping import SizedTask, grouped
 
 TASKS = [SizedTask(TaskRef("views", number), 10 * number, number, {}) for number in range(6)]
 REFS = [each.task for each in TASKS]

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partitioning.errors import Refused
-from partitioning.placement import hash_of, placement_hash, read_key
+from partitioning.hashes import hash_of, placement_hash, read_key
 from spark_jobs.hashing import key_texts, placement_hashes
 
-VECTORS = json.loads((Path(__file__).parents[1] / "golden" / "murmur2.json").read_text())["vectors"]
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "kafka-streams" / "murmur2.json").read_text())["vectors"]
 
 _UNPACK = {
     "string": lambda data: data.decode(),

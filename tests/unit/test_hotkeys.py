@@ -10,14 +10,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.assignment import assign
-from partitioning.placement import OPAQUE, Placement, placement_hash
-from partitioning.plan import EXCHANGE, STREAM, Input, Plan, PlannedPartition, PlannedStream, Stage, TaskRef
-from partitioning.receipt import HeavyKey
-from partitioning.schemes import Scheme
+from partitioning.cosets.assignment import assign
+from partitioning.hashes import placement_hash
+from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.plan import EXCHANGE, STREAM, Input, Plan, PlannedPartition, PlannedStream, Stage, TaskRef
+from partitioning.model.receipt import HeavyKey
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.streams import Column, InputFile, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
-from partitioning.statistics import KeyFigures, Statistics, TaskFigures
-from partitioning.streams import Column, InputFile, Stream
 from spark_jobs.inspection import Inspection, rules_of
 from tests.plans import plan_of, tails, tails_found
 

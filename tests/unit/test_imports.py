@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"boto3", "botocore", "pyspark", "pyarrow", "duckdb", "deltalake", "airflow", "great_expectations", "numpy"}
-AT_THE_STORE = {"partitioning.store", "partitioning.ledger"}
+AT_THE_STORE = {"partitioning.documents.store", "partitioning.documents.ledger"}
 MODULES = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "partitioning").rglob("*.py"))
 PURE = sorted({".".join(path.parts).removesuffix(".__init__") for path in MODULES} - AT_THE_STORE)
 
@@ -23,12 +23,12 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_the_core_imports_nothing_but_the_standard_library() -> None:
-    assert {"partitioning.plan", "partitioning.stages.waves", "partitioning.shown"} <= set(PURE)
+    assert {"partitioning.model.plan", "partitioning.planning.stages.waves", "partitioning.explain"} <= set(PURE)
     assert loaded(*PURE) == set()
 
 
 def test_the_store_alone_brings_boto3() -> None:
-    assert loaded("partitioning.store") == {"boto3", "botocore"}
+    assert loaded("partitioning.documents.store") == {"boto3", "botocore"}
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "dags/pipelines").glob("[!_]*.py")))

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from partitioning.assignment import assign
-from partitioning.cosets import null_owner, tasks_of
-from partitioning.placement import placement_hash
-from partitioning.plan import PlannedPartition, PlannedStream, Stage
-from partitioning.receipt import MASK64, Offender, offset_digest
-from partitioning.schemes import Scheme
-from partitioning.streams import DROP, NULL_KEY_POLICIES, OWN_TASK, REFUSE, Column, InputFile, Stream
+from partitioning.cosets.assignment import assign
+from partitioning.cosets.rule import null_owner, tasks_of
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import PlannedPartition, PlannedStream, Stage
+from partitioning.model.receipt import MASK64, Offender, offset_digest
+from partitioning.model.schemes import Scheme
+from partitioning.model.streams import DROP, NULL_KEY_POLICIES, OWN_TASK, REFUSE, Column, InputFile, Stream
 from spark_jobs.inspection import OFFENDERS_KEPT, Inspection, rules_of
 
 FILE = InputFile("s3://landing/topics/views/partition=0/views+0+0000000000.parquet", 1, "etag", 0, 1000)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.document import digest, encode, pack
+from partitioning.documents.document import digest, encode, pack
+from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.store import MemoryStore
 from partitioning.errors import Conflict, Refused
-from partitioning.ledger import Ledger, Standing
-from partitioning.plan import Plan
-from partitioning.receipt import Receipt
-from partitioning.store import MemoryStore
-from partitioning.verdict import ABANDON, PUBLISH, Commit, Verdict
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt
+from partitioning.model.verdict import ABANDON, PUBLISH, Commit, Verdict
 from tests.plans import plan_of, tails, tails_found
 
 

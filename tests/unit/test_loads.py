@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task
+from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Refused
-from partitioning.plan import Stage
-from partitioning.settings import PartitionerRef
-from partitioning.shares.loads import FINEST, ByThroughput, repartitioned
-from partitioning.shares.partitioners import ApexKeys, PartitioningContext, dealt
-from partitioning.shares.shares import Share, complete, widest
-from partitioning.statistics import TaskFigures
+from partitioning.model.plan import Stage
+from partitioning.model.statistics import TaskFigures
+from partitioning.model.tasks import Task
+from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
+from partitioning.planning.partitioners.key_shares import Share, complete, widest
+from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, dealt
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 Keys = tuple[int, tuple[int, ...]]
 
 
@@ -140,7 +140,7 @@ def test_what_was_not_measured_is_neither_hot_nor_cold(figures: TaskFigures | No
 def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_down() -> None:
     """Half of the keys, with even hashes, have 160,000 records in each batch, the other half 20,000."""
     arguments = {"minimum": 10_000, "maximum": 30_000, "cool_down": 2, "per": "batch"}
-    partitioner = PartitionerRef("partitioning.shares.loads:ByThroughput", arguments)
+    partitioner = PartitionerRef("partitioning.planning.partitioners.by_load:ByThroughput", arguments)
     stage, history = loaded(2), []
     for batch in range(1, 8):
         each = {residue: (20_000 if residue % 2 else 160_000) * 2 // stage.cosets for residue in range(stage.cosets)}

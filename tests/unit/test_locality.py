@@ -6,11 +6,12 @@ import socket
 
 import pytest
 
+from partitioning.documents.locations import check_location, put, read
+from partitioning.documents.store import MemoryStore
 from partitioning.errors import Refused
-from partitioning.groups.grouping import Locality, SizedTask, grouped
-from partitioning.groups.locality import check_location, put, read
-from partitioning.plan import Plan, TaskGroup, TaskRef
-from partitioning.store import MemoryStore
+from partitioning.model.locality import Locality
+from partitioning.model.plan import Plan, TaskGroup, TaskRef
+from partitioning.planning.groups.grouping import SizedTask, grouped
 from spark_jobs.location import ENVIRONMENT
 
 REFS = [TaskRef("views", number) for number in range(6)]

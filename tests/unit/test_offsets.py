@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.offsets import OffsetRange, StreamPartition, check_name
+from partitioning.model.offsets import OffsetRange, StreamPartition, check_name
 
 FLIGHTS_3 = StreamPartition("flights", 3)
 

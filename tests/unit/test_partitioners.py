@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import Placement
-from partitioning.plan import VERSION, Plan, Stage
-from partitioning.settings import PartitionerRef, Settings
-from partitioning.shares.partitioners import (
+from partitioning.model.placement import Placement
+from partitioning.model.plan import VERSION, Plan, Stage
+from partitioning.model.statistics import TaskFigures
+from partitioning.model.tasks import Task
+from partitioning.planning.partitioners.key_shares import Share, reduced, residues_at
+from partitioning.planning.partitioners.partitioners import (
     ApexKeys,
     Changes,
     Even,
@@ -29,10 +31,8 @@ from partitioning.shares.partitioners import (
     dealt,
     notify,
 )
-from partitioning.shares.shares import Share, reduced, residues_at
-from partitioning.statistics import TaskFigures
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 TAIL = Placement("tailnum", "string", "murmur2", 12)
 seen: list[object] = []
 
@@ -52,7 +52,9 @@ class Answers:
 
 
 def by(name: str, **arguments: Any) -> PartitionerRef:
-    return PartitionerRef(f"{__name__ if name == 'Answers' else 'partitioning.shares.partitioners'}:{name}", arguments)
+    return PartitionerRef(
+        f"{__name__ if name == 'Answers' else 'partitioning.planning.partitioners.partitioners'}:{name}", arguments
+    )
 
 
 def deal(
@@ -182,9 +184,9 @@ def test_moduli_that_would_cut_the_key_space_too_fine_are_refused() -> None:
     ("ref", "what"),
     [
         ("nowhere.parts:Own", "cannot be imported"),
-        ("partitioning.shares.partitioners:Nothing", "cannot be imported"),
-        (PartitionerRef("partitioning.shares.partitioners:Even", {"parts": 3}), "it cannot be made"),
-        ("partitioning.shares.partitioners:seen", "cannot be imported"),
+        ("partitioning.planning.partitioners.partitioners:Nothing", "cannot be imported"),
+        (PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"parts": 3}), "it cannot be made"),
+        ("partitioning.planning.partitioners.partitioners:seen", "cannot be imported"),
         (f"{__name__}:TAIL", "it cannot be made"),
         ("partitioning.errors:CosetError", "gives no partitioner but CosetError"),
     ],
@@ -229,7 +231,7 @@ def test_a_partitioner_is_told_once_its_plan_is_accepted() -> None:
 
 def test_settings_name_another_partitioner_than_the_pipeline() -> None:
     seen.clear()
-    pipeline = Pipeline("delays", partitioners={"flights": "partitioning.shares.partitioners:Nothing"})
+    pipeline = Pipeline("delays", partitioners={"flights": "partitioning.planning.partitioners.partitioners:Nothing"})
     notify(plan(stage(1, (0,))), None, pipeline, Settings(partitioners={"flights": f"{__name__}:Answers"}))
     assert len(seen) == 1
 

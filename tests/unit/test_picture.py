@@ -9,14 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.shown.colours import DARK, LIGHT, Colours
-from partitioning.shown.drawing import Box, Drawing, Part, drawing
-from partitioning.shown.layout import Frame, laid_out
-from partitioning.shown.lettering import fitted, width
-from partitioning.shown.mermaid import mermaid
-from partitioning.shown.picture import svg
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.model.plan import Plan
+from partitioning.pictures.colours import DARK, LIGHT, Colours
+from partitioning.pictures.drawing import Box, Drawing, Part, drawing
+from partitioning.pictures.layout import Frame, laid_out
+from partitioning.pictures.lettering import fitted, width
+from partitioning.pictures.mermaid import mermaid
+from partitioning.pictures.svg import svg
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, stage, stream, tails, unified
 from tests.shown import plan as whole

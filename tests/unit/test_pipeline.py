@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.flow import Flow
-from partitioning.graph import Step, Write
-from partitioning.pipeline import Pipeline
-from partitioning.streams import Column
+from partitioning.model.graph import Step, Write
+from partitioning.model.streams import Column
 
 
 @pytest.fixture

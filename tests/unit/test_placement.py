@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.placement import KEY_FORMATS, hash_of, java_hash, key_bytes, murmur2, placement_hash
-from partitioning.streams import Stream
+from partitioning.hashes import hash_of, java_hash, key_bytes, murmur2, placement_hash
+from partitioning.model.placement import KEY_FORMATS
+from partitioning.model.streams import Stream
 
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden/murmur2.json").read_text())["vectors"]
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "vectors/kafka-streams/murmur2.json").read_text()
+)["vectors"]
 READERS = {"string": str, "long": int, "int": int, "double": float, "uuid": uuid.UUID}
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.document import digest, encode
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest, encode
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.plan import Plan
-from partitioning.planner import KEYS_COMPARED, plan_batch
-from partitioning.settings import Settings
-from partitioning.statistics import Statistics
-from partitioning.streams import Discovered
+from partitioning.model.plan import Plan
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Discovered
+from partitioning.planning.planner import KEYS_COMPARED, plan_batch
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
 HASHES = (("a", "murmur2"), ("b", "java"))

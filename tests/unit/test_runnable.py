@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.assignment import Task
-from partitioning.graph import Step
-from partitioning.placement import Placement
-from partitioning.plan import EXCHANGE, RESULT, STREAM, Exchange, Input, Plan, Stage
-from partitioning.streams import Column
-from spark_jobs.planning import not_runnable
+from batches.planning import not_runnable
+from partitioning.model.graph import Step
+from partitioning.model.placement import Placement
+from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Exchange, Input, Plan, Stage
+from partitioning.model.streams import Column
+from partitioning.model.tasks import Task
 from tests.plans import plan_of, tails, tails_found
 
 COUNTED = Step(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.offsets import OffsetRange, StreamPartition
-from partitioning.placement import placement_hash
+from partitioning.hashes import placement_hash
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
 from partitioning.samza.claims import Claims
 from partitioning.samza.key_buckets import ELASTIC_FINAL, key_bucket

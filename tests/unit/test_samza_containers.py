@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.groups.balance import Balance
-from partitioning.groups.grouping import Dealt, Locality, SizedTask, grouped
-from partitioning.plan import TaskRef
+from partitioning.model.locality import Locality
+from partitioning.model.plan import TaskRef
+from partitioning.planning.groups.balance import Balance
+from partitioning.planning.groups.grouping import Dealt, SizedTask, grouped
 from partitioning.samza.groupers import group_by_container_count, group_by_container_ids
 from tests.samza_containers import Compared, cases, located, resized, tasks, totals
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task
-from partitioning.pipeline import Pipeline
-from partitioning.plan import EXCHANGE, STATE, Input, Plan, Stage
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.model.plan import EXCHANGE, STATE, Input, Plan, Stage
+from partitioning.model.tasks import Task
 from tests.plans import arrived, plan_of
 from tests.samza import answers
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from partitioning.document import digest
-from partitioning.pipeline import Pipeline
-from partitioning.placement import placement_hash
-from partitioning.plan import Plan
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest
+from partitioning.hashes import placement_hash
+from partitioning.model.plan import Plan
 from tests.plans import arrived, plan_of
 from tests.samza import answers
 

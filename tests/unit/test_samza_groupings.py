@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import assign
+from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
+from partitioning.model.schemes import COGROUP
 from partitioning.samza.groupings import (
     Grouping,
     SystemPartition,
@@ -17,7 +18,6 @@ from partitioning.samza.groupings import (
     previous_partition,
 )
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE
-from partitioning.schemes import COGROUP
 from tests.samza import answers
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import assign
-from partitioning.cosets import tasks_of
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.cosets.assignment import assign
+from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import hash_of, java_hash
+from partitioning.hashes import hash_of, java_hash
+from partitioning.model.schemes import Scheme
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
-from partitioning.schemes import Scheme
 from tests.plans import arrived, plan_of
 from tests.samza import answers
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from partitioning.pipeline import Pipeline
-from partitioning.placement import hash_of, placement_hash
-from partitioning.plan import Plan
-from partitioning.receipt import PartitionReceipt
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.hashes import hash_of, placement_hash
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import PartitionReceipt
 from spark_jobs.inspection import Inspection, rules_of
 from tests.plans import arrived, plan_of
 

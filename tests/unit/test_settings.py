@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.schemes import COGROUP, Scheme
-from partitioning.settings import DEFAULTS, PartitionerRef, Settings
+from partitioning.model.schemes import COGROUP, Scheme
 
 FILE = """
 scheme = "cogroup"

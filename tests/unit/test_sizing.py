@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
-from partitioning.pipeline import Pipeline
-from partitioning.placement import OPAQUE
-from partitioning.plan import Plan, TaskRef
-from partitioning.planner import plan_batch
-from partitioning.settings import Settings
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.statistics import Statistics, TaskFigures
+from partitioning.planning.planner import plan_batch
 from partitioning.sizing.proposal import Sized, Targets, propose
-from partitioning.statistics import Statistics, TaskFigures
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
 STAGE = "flights+planes"

@@ -8,14 +8,14 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
-from partitioning.flow import Flow
-from partitioning.pipeline import Pipeline
-from partitioning.placement import KEY_FORMATS
-from partitioning.plan import PlannedStream, PlannedWrite, Stage
-from partitioning.streams import Column, Discovered
-from spark_jobs.database import connect, create_views
-from spark_jobs.sql import KEY_TYPES, check, columns_needed
+from partitioning.model.placement import KEY_FORMATS
+from partitioning.model.plan import PlannedStream, PlannedWrite, Stage
+from partitioning.model.streams import Column, Discovered
+from spark_jobs.sql.check import KEY_TYPES, check, columns_needed
+from spark_jobs.sql.database import connect, create_views
 
 FLIGHTS = Discovered(
     "flights",

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.exchanges.cuts import Cut
-from partitioning.flow import Flow
-from partitioning.pipeline import Pipeline
-from partitioning.placement import Placement
-from partitioning.plan import EXCHANGE, RESULT, STREAM, Input, Stage
-from partitioning.schemes import Scheme
-from partitioning.settings import DEFAULTS, PartitionerRef, Settings
-from partitioning.stages.stages import Stages, cut
+from partitioning.model.placement import Placement
+from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Input, Stage
+from partitioning.model.schemes import Scheme
+from partitioning.model.tasks import Task
+from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.stages.stages import Stages, cut
 from tests.plans import COLUMNS, tails
 
 
@@ -341,18 +341,18 @@ def test_unknown_names_and_different_schemes_for_one_stage_are_all_found() -> No
 
 
 def test_a_partitioner_deals_the_cosets_of_its_stage_to_fewer_tasks() -> None:
-    even = PartitionerRef("partitioning.shares.partitioners:Even", {"tasks": 3})
+    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
     pipeline = pipeline_of(scheme="tasks(8)")
     stream(pipeline, "a", 8).aggregate("count(*) AS n", name="counted").write("t")
     (stage,) = made(pipeline, settings=Settings(partitioners={"counted": even})).stages
     assert (stage.cosets, len(stage.tasks)) == (8, 3)
     assert sorted(residue for task in stage.tasks for residue in task.owns) == list(range(8))
-    assert stage.partitioner == "partitioning.shares.partitioners:Even(tasks=3)"
-    assert "dealt to 3 tasks by partitioning.shares.partitioners:Even(tasks=3)" in stage.why
+    assert stage.partitioner == "partitioning.planning.partitioners.partitioners:Even(tasks=3)"
+    assert "dealt to 3 tasks by partitioning.planning.partitioners.partitioners:Even(tasks=3)" in stage.why
 
 
 def test_a_partitioner_has_nothing_to_deal_under_max_or_where_all_is_gathered() -> None:
-    even = PartitionerRef("partitioning.shares.partitioners:Even", {"tasks": 3})
+    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
     pipeline = pipeline_of()
     stream(pipeline, "a", 8).filter("true", name="kept").write("t")
     settings = Settings(schemes={"kept": Scheme("max")}, partitioners={"kept": even})

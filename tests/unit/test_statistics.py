@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from partitioning.document import digest
-from partitioning.ledger import Ledger
-from partitioning.plan import TaskRef
-from partitioning.receipt import Receipt, TaskReceipt, WrittenFile
-from partitioning.statistics import KeyFigures, TaskFigures, statistics_of
-from partitioning.verdict import ABANDON, PUBLISH, Verdict
-from spark_jobs.figures import history, statistics
+from batches.history import history, statistics
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import TaskRef
+from partitioning.model.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.model.statistics import KeyFigures, TaskFigures, statistics_of
+from partitioning.model.verdict import ABANDON, PUBLISH, Verdict
 from tests.reference import log, pipeline, planned, run, store
 
 TAILS = {"flights": ["N7"] * 200 + [f"N{n}" for n in range(90)] + [None], "planes": [f"N{n}" for n in range(90)]}

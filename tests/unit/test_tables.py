@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from batches.delta import check_storable
 from partitioning.errors import Refused
-from partitioning.graph import Write
-from partitioning.plan import PlannedWrite
-from partitioning.streams import Column
-from spark_jobs.tables import schema
+from partitioning.model.graph import Write
+from partitioning.model.plan import PlannedWrite
+from partitioning.model.streams import Column
+from spark_jobs.table_schema import table_schema
 
 
 def planned(*types: str, lineage: bool = False) -> PlannedWrite:
@@ -39,17 +40,17 @@ def planned(*types: str, lineage: bool = False) -> PlannedWrite:
     ],
 )
 def test_each_column_type_has_one_type_that_it_is_written_in(duckdb_type: str, written: pa.DataType) -> None:
-    assert schema(planned(duckdb_type)).field("c0").type == written
+    assert table_schema(planned(duckdb_type)).field("c0").type == written
 
 
 def test_lineage_columns_come_last_and_only_where_asked_for() -> None:
-    assert schema(planned("VARCHAR")).names == ["c0"]
-    assert schema(planned("VARCHAR", lineage=True)).names == ["c0", "_batch", "_task"]
+    assert table_schema(planned("VARCHAR")).names == ["c0"]
+    assert table_schema(planned("VARCHAR", lineage=True)).names == ["c0", "_batch", "_task"]
 
 
 def test_every_type_that_a_table_cannot_hold_is_refused_at_once() -> None:
     with pytest.raises(Refused) as refusal:
-        schema(planned("VARCHAR", "TIME", "INTERVAL", "TIMESTAMP_NS", "UTINYINT[]"))
+        check_storable(planned("VARCHAR", "TIME", "INTERVAL", "TIMESTAMP_NS", "UTINYINT[]"))
     assert [finding.what for finding in refusal.value.findings] == [
         "column 'c1' is TIME, which a Delta table cannot hold",
         "column 'c2' is INTERVAL, which a Delta table cannot hold",

@@ -14,20 +14,21 @@ from typing import Any
 
 import pytest
 
-from partitioning.assignment import Task, assign
-from partitioning.exchanges.cuts import Cut, cuts
-from partitioning.exchanges.placements import placements, target
-from partitioning.graph import Graph, Step, Write
-from partitioning.schemes import COGROUP
-from partitioning.statistics import Statistics
-from partitioning.streams import Stream
+from partitioning.cosets.assignment import assign
+from partitioning.model.graph import Graph, Step, Write
+from partitioning.model.schemes import COGROUP
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Stream
+from partitioning.model.tasks import Task
+from partitioning.planning.exchanges.cuts import Cut, cuts
+from partitioning.planning.exchanges.placements import placements, target
 from tests.exchanged import paths, tables, tables_of_one_task
 
 Topology = Mapping[str, Any]
 
-FOUND: list[Topology] = json.loads(
-    (Path(__file__).parents[2].parent / "shared/vectors/kafka-streams/topologies.json").read_text()
-)["topologies"]
+FOUND: list[Topology] = json.loads((Path(__file__).parents[1] / "vectors/kafka-streams/topologies.json").read_text())[
+    "topologies"
+]
 RECORDS = 100
 
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from partitioning.placement import OPAQUE, Placement
-from partitioning.plan import EXCHANGE, RESULT, Exchange, Input, Plan
+from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.plan import EXCHANGE, RESULT, Exchange, Input, Plan
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.traffic import Traffic, traffic

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.shares.unifiers import groups, levels
+from partitioning.planning.exchanges.unifiers import groups, levels
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors" / "apex"
+VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 CASES = json.loads((VECTORS / "cascade_shapes.json").read_text())
 
 

@@ -1,0 +1,207 @@
+"""Result tables: Delta tables below the store's root, to which each batch is added by exactly one commit.
+
+delta-rs commits by put-if-absent and refuses a commit whose snapshot is older than another commit of the same
+transaction's application. It does not refuse the same (application, version) from a fresh snapshot, so the
+check and the commit always go through one table object.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from partitioning.documents.document import digest
+from partitioning.errors import Finding, OutcomeUnknown, Refused
+from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.receipt import WrittenFile
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder, table_schema
+
+_TRIES = 5
+_AGAIN = "run the same command again; if it fails again, look at the store"
+
+
+def check_storable(write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, for columns of types that a Delta table cannot hold."""
+    findings = [
+        Finding(
+            f"column {column.name!r} is {column.type}, which a Delta table cannot hold",
+            f"table {write.declared.table!r}",
+            "cast it in the step that the table is written from",
+        )
+        for column, kind in zip(write.columns, table_schema(write).types, strict=False)
+        if not _is_storable(kind)
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
+    """The newest batch of `pipeline` that a table holds by its Delta log; None if it holds none.
+
+    The log decides what was published; the ledger's commits are receipts of it. Raises Refused if it cannot be read.
+    """
+    with _reading(folder(store_root, table)) as found:
+        return None if found is None else _newest(found, pipeline, table)
+
+
+def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
+    """The Delta version that holds a batch's rows, None if the batch is not there yet.
+
+    Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
+    be read.
+    """
+    with _reading(folder(store_root, write.declared.table)) as found:
+        return None if found is None else _version_in(found, plan, write)
+
+
+def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[WrittenFile]) -> int:
+    """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
+
+    May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
+    `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
+    """
+    where = folder(store_root, write.declared.table)
+    transaction = CommitProperties(
+        custom_metadata={"coset.plan": str(plan.batch), "coset.digest": digest(plan)},
+        app_transactions=[Transaction(_application(plan.pipeline, write.declared.table), plan.batch)],
+    )
+    added = [_added(file) for file in files]
+    error: Exception | None = None
+    for _ in range(_TRIES):
+        try:
+            table = _load(where) or _create(where, table_schema(write))
+            version = _version_in(table, plan, write)
+            if version is not None:
+                return version
+            table.create_write_transaction(
+                added,
+                "append",
+                table.schema(),
+                commit_properties=transaction,
+                post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
+            )
+        except (DeltaError, OSError) as failure:
+            # A lost race, a lost answer or a fault: only a fresh look at the log can tell which.
+            if _denied(failure) and error is None:
+                raise _refused(failure, where) from failure
+            error = failure
+            time.sleep(random.uniform(0.05, 0.5))
+    raise OutcomeUnknown(
+        Finding(f"after {_TRIES} tries nobody can say if batch {plan.batch} is in: {_text(error)}", where, _AGAIN)
+    ) from error
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[DeltaTable | None]:
+    """The table as it is now, if there is one; what goes wrong with it is Refused."""
+    try:
+        yield _load(where)
+    except (DeltaError, OSError) as error:
+        raise _refused(error, where) from error
+
+
+def _load(where: str) -> DeltaTable | None:
+    try:
+        return DeltaTable(where, storage_options=storage_options())
+    except TableNotFoundError:
+        return None
+
+
+def _create(where: str, columns: pa.Schema) -> DeltaTable:
+    # A retry would put a second CREATE after the one that came first.
+    once = CommitProperties(max_commit_retries=0)
+    return DeltaTable.create(
+        where, Schema.from_arrow(columns), storage_options=storage_options(), commit_properties=once
+    )
+
+
+def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:
+    _check_columns(table, write)
+    newest = _newest(table, plan.pipeline, write.declared.table)
+    if newest is None or newest < plan.batch:
+        return None
+    # The batch is nearly always the newest version; the whole history is read only if it is not.
+    for limit in (8, None):
+        for entry in table.history(limit):
+            if entry.get("coset.digest") == digest(plan):
+                return int(entry["version"])
+    raise Refused(
+        Finding(
+            f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
+            table.table_uri,
+            f"restore the folder {plan.pipeline}/ of the store that the table was published from",
+        )
+    )
+
+
+def _check_columns(table: DeltaTable, write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, if the table's columns are not the plan's: both are named."""
+    there = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+    wanted = {field.name: field.type for field in table_schema(write)}
+    findings = [
+        Finding(
+            f"column {name!r} is {there.get(name, 'missing')} in the table, {wanted.get(name, 'missing')} in the plan",
+            table.table_uri,
+            "keep the columns as they are, or write to a table of another name",
+        )
+        for name in there | wanted
+        if there.get(name) != wanted.get(name)
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def _is_storable(kind: pa.DataType) -> bool:
+    """Whether a Delta table gives back what was written to it."""
+    if kind == pa.timestamp("ns"):
+        return False  # delta-rs has a type of its own for it, which other readers do not know
+    try:
+        back = pa.schema(Schema.from_arrow(pa.schema([pa.field("it", kind)])).to_arrow())
+    except Exception:  # delta-rs raises the base class here
+        return False
+    return bool(back.field("it").type == kind)
+
+
+def _newest(table: DeltaTable, pipeline: str, name: str) -> int | None:
+    version: int | None = table.transaction_version(_application(pipeline, name))
+    return version
+
+
+def _application(pipeline: str, table: str) -> str:
+    return f"{pipeline}:{table}"
+
+
+def _added(file: WrittenFile) -> AddAction:
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values={},
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=True,
+        stats=json.dumps({"numRecords": file.records}),
+    )
+
+
+def _denied(error: Exception) -> bool:
+    return "403 Forbidden" in str(error) or "necessary privileges" in str(error)
+
+
+def _refused(error: Exception, where: str) -> Refused:
+    then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy" if _denied(error) else _AGAIN
+    return Refused(Finding(f"the Delta log cannot be read or written: {_text(error)}", where, then))
+
+
+def _text(error: Exception | None) -> str:
+    """An error of delta-rs on one line, without its colours and drawings."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
+    return " ".join(plain.split())[:500]

@@ -1,0 +1,217 @@
+"""Planning: from where a pipeline stands to the batch to work on next. Its plan is stored before anything runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from batches.delta import check_storable
+from batches.history import statistics
+from batches.publication import transaction_version
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents import locations as locality
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.store import Store
+from partitioning.errors import Finding, Refused
+from partitioning.model.plan import RESULT, STREAM, Plan, PlannedWrite, Stage
+from partitioning.model.streams import Column, Discovered
+from partitioning.planning.partitioners.partitioners import notify
+from partitioning.planning.planner import plan_batch
+from sources.landed import discover
+from spark_jobs.sql.check import check as sql
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The batch to work on, None if there is nothing to do; `sentence` says how that came about."""
+
+    plan: Plan | None
+    sentence: str
+
+
+def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
+    """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
+
+    The settings are for a new plan only. If others plan the same batch at the same time, the
+    plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
+    expression or the result tables are not as they have to be, or if this version cannot run the plan.
+    """
+    standing = _standing(pipeline, store)
+    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    if taken.plan is None or taken.plan is standing.plan:
+        return taken
+    if findings := not_runnable(taken.plan):
+        raise Refused(*findings)
+    stored = Ledger(store, pipeline.name).put_plan(taken.plan)
+    if digest(stored) != digest(taken.plan):
+        return Taken(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
+    notify(stored, standing.published, pipeline, settings)
+    return Taken(stored, taken.sentence)
+
+
+def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
+    """What `take_up` would give, without storing anything; also a plan that this version cannot run."""
+    standing = _standing(pipeline, store)
+    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    if taken.plan is None or not not_runnable(taken.plan):
+        return taken
+    return Taken(taken.plan, f"{taken.sentence}; this version shows the plan but does not run it yet")
+
+
+def not_runnable(plan: Plan) -> tuple[Finding, ...]:
+    """The parts of a plan that this version does not run yet, a finding for each."""
+    parts = [
+        (f"exchange {each.name} moves the records of {each.source} to {each.placement}", f"stage {each.stage}")
+        for each in plan.exchanges
+    ]
+    parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(plan, stage))
+    then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
+    return tuple(Finding(f"{what}: this version does not run that yet", where, then) for what, where in parts)
+
+
+def _not_runnable(plan: Plan, stage: Stage) -> Iterator[str]:
+    for step in stage.steps:
+        if step.function:
+            yield f"step {step.name} runs the function {step.function}"
+        elif step.state:
+            yield f"step {step.name} goes on from its own result of the batch before"
+    for each in stage.inputs:
+        if each.kind == RESULT:
+            yield f"what {each.step} gives is read from an earlier stage"
+        elif each.kind == STREAM and each.placement.partitions != plan.stream(each.name).declared.partitions:
+            count = plan.stream(each.name).declared.partitions
+            yield f"stream {each.name} has {count} partitions now and is read as {each.placement.partitions}"
+        elif each.only is not None:
+            yield f"of stream {each.name} partitions {', '.join(map(str, each.only))} are read apart from the others"
+    if dealt := [task for task in stage.tasks if task.owns not in ((), (task.task,))]:
+        yield f"the cosets are dealt to tasks otherwise than one each, from task {dealt[0].task} on"
+
+
+def _open(standing: Standing, asked: Settings) -> Taken | None:
+    """The open batch, None if there is none."""
+    if not standing.open or standing.plan is None:
+        return None
+    return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked))
+
+
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> Taken:
+    """The batch after those that there are, newly planned."""
+    discovered, published = discover(pipeline.streams), standing.published
+    plan = plan_batch(
+        pipeline,
+        discovered,
+        _results(pipeline, discovered),
+        batch=standing.plan.batch + 1 if standing.plan else 0,
+        parent=digest(standing.plan) if standing.plan else None,
+        published=published,
+        settings=settings,
+        statistics=statistics(Ledger(store, pipeline.name), published) if published else None,
+        locality=locality.read(store, published) if published else None,
+    )
+    if plan is None:
+        return Taken(None, _nothing_to_do(standing.published))
+    return Taken(plan, f"Batch {plan.batch} is planned: {plan.records:,} records in {len(plan.groups)} task groups")
+
+
+def _standing(pipeline: Pipeline, store: Store) -> Standing:
+    """Where the pipeline stands. Raises Refused, with all findings, if its tables stand elsewhere."""
+    ledger = Ledger(store, pipeline.name)
+    standing = ledger.standing()
+    # While a publication is not finished, some tables have the batch and some have not.
+    while not (standing.open and standing.verdict is not None):
+        held = {write.table: transaction_version(store.root, pipeline.name, write.table) for write in pipeline.writes}
+        findings = disagreements(standing.published, held, store.root)
+        if not findings:
+            break
+        # Another process may have published meanwhile; its verdict was there before.
+        before, standing = standing, ledger.standing()
+        if standing == before:
+            raise Refused(*findings)
+    return standing
+
+
+def disagreements(published: Plan | None, held: Mapping[str, int | None], root: str) -> tuple[Finding, ...]:
+    """What is wrong if tables hold these batches and `published` is the last published plan."""
+    newest = published.batch if published else None
+    written = {write.declared.table for write in published.writes()} if published else set()
+    findings = []
+    for table, batch in held.items():
+        where = f"table {table!r} and the plans under {root}"
+        if batch is not None and (newest is None or batch > newest):
+            what = f"the table holds batch {batch}, but by the ledger the last published is {_name(newest)}"
+            findings.append(Finding(what, where, "restore the pipeline's folder from a backup: verdicts are missing"))
+        elif table in written and batch != newest:
+            what = f"the ledger says that batch {newest} is published, but the table holds {_name(batch)}"
+            findings.append(Finding(what, where, "restore the table from a backup: it was replaced or rolled back"))
+    return tuple(findings)
+
+
+def _results(pipeline: Pipeline, discovered: tuple[Discovered, ...]) -> Mapping[str, tuple[Column, ...]]:
+    """The columns of each result table, all of them of types that a table can hold."""
+    results = sql.check(pipeline, discovered)
+    findings: list[Finding] = []
+    for write in pipeline.writes:
+        try:
+            check_storable(PlannedWrite(write, results[write.table]))
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+    if findings:
+        raise Refused(*findings)
+    return results
+
+
+def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
+    if standing.verdict is not None:
+        return f"Batch {plan.batch} is decided but its publication is not finished: it is taken up again"
+    sentence = f"Batch {plan.batch} is open: it is taken up again as it was planned"
+    differing = _differing(plan, asked)
+    return f"{sentence}; the stored plan counts, not the {' and '.join(differing)} asked for" if differing else sentence
+
+
+def _differing(plan: Plan, asked: Settings) -> list[str]:
+    """What was asked for and is otherwise in the plan, as far as a plan shows it."""
+    tasks = Counter(stage.wave for stage in plan.stages for _ in stage.tasks)
+    groups = Counter(group.wave for group in plan.groups)
+    longest = max(
+        (part.end - part.start for stream in plan.streams if not stream.declared.table for part in stream.partitions),
+        default=0,
+    )
+    differs = {
+        "scheme": any(str(given) != stage.scheme for stage, given in _given(plan, asked.schemes, asked.scheme)),
+        "partitioner": any(str(given) != stage.partitioner for stage, given in _given(plan, asked.partitioners, None)),
+        "groups": any(min(asked.groups, tasks[wave]) != groups[wave] for wave in tasks),
+        "grouper": asked.grouper != plan.grouper,
+        "limit": asked.limit is not None and longest > asked.limit,
+    }
+    return [what for what, yes in differs.items() if yes]
+
+
+def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tuple[Stage, T]]:
+    """The stages for which something is given, by their name or that of a step, else for all."""
+    for stage in plan.stages:
+        names = (stage.name, *(step.name for step in stage.steps))
+        given = next((named[name] for name in names if name in named), for_all)
+        if given is not None:
+            yield stage, given
+
+
+def _nothing_to_do(published: Plan | None) -> str:
+    if published is None:
+        return "Nothing to do: no records have arrived yet"
+    committed = sum(
+        partition.end - partition.beginning
+        for stream in published.streams
+        for partition in stream.partitions
+        if not stream.declared.table or all(each.declared.table for each in published.streams)
+    )
+    return f"Nothing to do: no new records since batch {published.batch} ({committed:,} records committed)"
+
+
+def _name(batch: int | None) -> str:
+    return "none" if batch is None else f"batch {batch}"

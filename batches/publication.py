@@ -1,0 +1,229 @@
+"""Publication: the decision on a batch, and its rows made visible together with its offsets.
+
+Each function may be run again at any time, by any number of processes: what the store holds decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batches.delta import commit, transaction_version, version_of
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import WrittenFile
+from partitioning.model.verdict import ABANDON, PUBLISH, Commit, TableVersion, Verdict
+from sources.s3 import filesystem, split
+from spark_jobs.table_schema import folder, table_schema
+
+__all__ = ["abandon", "decide", "files_of", "publish", "transaction_version"]
+
+# boto3 keeps ten connections.
+_AT_ONCE = 8
+_STATUS = "run `coset status` to see where the pipeline stands"
+_GIVE_UP = "restore the file, or give the batch up with `coset abandon` and run again"
+_RESTORE = "restore the file from a backup and run the same command again; the verdict names it and stays"
+
+
+def decide(ledger: Ledger, plan: Plan, attempt: int, why: str) -> Verdict:
+    """Decide to publish an attempt whose checks passed; the answer is the verdict that counts.
+
+    A verdict to publish this plan that is there already stays, whatever attempt it names. Raises Refused, with
+    all findings, if a receipt is missing or a file is not there as its receipt says, and Conflict if the batch
+    was abandoned meanwhile.
+    """
+    identity = digest(plan)
+    stored = ledger.verdict(plan.batch)
+    if stored is not None and (stored.decision, stored.plan) == (PUBLISH, identity):
+        return stored
+    files = files_of(ledger, plan, attempt)
+    _check_files(ledger, files, _GIVE_UP)
+    _check_contents(ledger, plan, files)
+    return ledger.put_verdict(Verdict(identity, plan.batch, PUBLISH, attempt, why, files))
+
+
+def publish(ledger: Ledger, plan: Plan) -> Commit:
+    """Make a decided batch visible: one Delta commit per result table, then the commit object.
+
+    Tables are published one after the other; what was published before is found and left as it is, and a lost
+    commit object is made again with the same content. Raises Refused if there is no verdict to publish this
+    plan, if a file or table is not what it has to be, Conflict if another commit object is there, and
+    OutcomeUnknown if the store did not answer.
+    """
+    stored = ledger.commit(plan.batch)
+    if stored is not None:
+        return _agreed(ledger, stored, stored.plan == digest(plan))
+    verdict = _verdict_to_publish(ledger, plan)
+    _check_tables_hold_the_batch_before(ledger, plan)
+    root = ledger.store.root
+    waiting = [write for write in plan.writes() if version_of(root, plan, write) is None]
+    names = {write.declared.table for write in waiting}
+    _check_files(ledger, [file for file in verdict.files if file.table in names], _RESTORE)
+    versions = []
+    for write in plan.writes():
+        files = [file for file in verdict.files if file.table == write.declared.table]
+        versions.append(TableVersion(write.declared.table, commit(root, plan, write, files)))
+    ours = Commit(
+        digest(plan), plan.batch, digest(verdict), tuple(versions), tuple(str(each) for each in plan.ranges())
+    )
+    stored = ledger.put_commit(ours)
+    return _agreed(ledger, stored, stored == ours)
+
+
+def abandon(ledger: Ledger, why: str) -> Verdict:
+    """Give up the open batch: nothing of it is published, and its records belong to the next one.
+
+    Raises Refused if no batch is open or its publication is decided, and Conflict if that is decided meanwhile.
+    """
+    standing = ledger.standing()
+    if standing.plan is None or not standing.open:
+        raise Refused(
+            Finding("no batch is open, so there is nothing to abandon", f"pipeline {ledger.pipeline!r}", _STATUS)
+        )
+    batch = standing.plan.batch
+    if standing.verdict is not None:
+        raise Refused(
+            Finding(
+                f"batch {batch} is decided: {standing.verdict.decision} ({standing.verdict.why})",
+                ledger.uri(ledger.key("verdicts", batch)),
+                "run `coset run` to finish its publication",
+            )
+        )
+    return ledger.put_verdict(Verdict(digest(standing.plan), batch, ABANDON, ledger.attempt(batch), why, ()))
+
+
+def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
+    verdict, where = ledger.verdict(plan.batch), ledger.uri(ledger.key("verdicts", plan.batch))
+    if verdict is None:
+        raise Refused(Finding(f"batch {plan.batch} is not decided", where, "run `coset run`, which checks it first"))
+    if verdict.decision != PUBLISH:
+        raise Refused(Finding(f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})", where, _STATUS))
+    if verdict.plan != digest(plan):
+        raise Refused(Finding(f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}", where, _STATUS))
+    return verdict
+
+
+def _agreed(ledger: Ledger, stored: Commit, agrees: bool) -> Commit:
+    if agrees:
+        return stored
+    raise Conflict(
+        Finding(
+            f"batch {stored.batch} has a commit of the plan {stored.plan}, tables "
+            + ", ".join(f"{each.table} at version {each.version}" for each in stored.tables)
+            + ", which is not what the Delta logs and the plan say",
+            ledger.uri(ledger.key("commits", stored.batch)),
+            "find out who wrote it; if the tables are right, remove it and publish again",
+        )
+    )
+
+
+def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan) -> None:
+    """Raise Refused if a table lost what an earlier commit says is in it."""
+    numbers = range(plan.batch - 1, -1, -1)
+    before = next((found for number in numbers if (found := ledger.commit(number)) is not None), None)
+    if before is None:
+        return
+    held = {each.table: transaction_version(ledger.store.root, plan.pipeline, each.table) for each in before.tables}
+    findings = [
+        Finding(
+            f"the table holds {'no batch' if newest is None else f'batch {newest} as its newest'}, "
+            f"but batch {before.batch} was published to it",
+            folder(ledger.store.root, table),
+            "restore the table's folder from a backup",
+        )
+        for table, newest in held.items()
+        if newest is None or newest < before.batch
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def files_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[WrittenFile, ...]:
+    """The files that the receipts of an attempt name.
+
+    Raises Refused, with all findings, if a receipt is missing or does not fit the plan.
+    """
+    tables = {write.declared.table for write in plan.writes()}
+    files: list[WrittenFile] = []
+    findings = []
+    for group in plan.groups:
+        receipt = ledger.receipt(plan.batch, attempt, group.group)
+        where = ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group.group}"))
+        if receipt is None:
+            findings.append(Finding(f"group {group.group} has no receipt", where, "run the group again"))
+        elif receipt.plan != digest(plan):
+            findings.append(
+                Finding(f"the receipt is of the plan {receipt.plan}, not of {digest(plan)}", where, _STATUS)
+            )
+        else:
+            files.extend(file for task in receipt.tasks for file in task.files)
+    known: set[tuple[str, str]] = set()
+    for file in files:
+        where = f"{folder(ledger.store.root, file.table)}/{file.path}"
+        if file.table not in tables:
+            findings.append(Finding(f"the plan writes no table {file.table!r}", where, _STATUS))
+        if (file.table, file.path) in known:
+            findings.append(Finding("two tasks say they wrote this file", where, _GIVE_UP))
+        known.add((file.table, file.path))
+    if findings:
+        raise Refused(*findings)
+    return tuple(sorted(files))
+
+
+def _check_files(ledger: Ledger, files: Sequence[WrittenFile], then: str) -> None:
+    """Raise Refused, with every file that is not in the store as its receipt says."""
+
+    def look(file: WrittenFile) -> str | None:
+        entry = ledger.store.head(f"tables/{file.table}/{file.path}")
+        if entry is None:
+            return "the file is missing"
+        if (entry.size, entry.etag) != (file.size, file.etag):
+            return f"the file has {entry.size} bytes and etag {entry.etag}, not {file.size} bytes and {file.etag}"
+        return None
+
+    _check_each(ledger, files, look, then)
+
+
+def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[WrittenFile]) -> None:
+    """Raise Refused, with every file that does not have its table's columns or its receipt's record count."""
+    wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
+    files_in_store = filesystem()
+
+    def look(file: WrittenFile) -> str | None:
+        path = "/".join(split(f"{folder(ledger.store.root, file.table)}/{file.path}"))
+        try:
+            footer = pq.read_metadata(path, filesystem=files_in_store)
+        except (pa.ArrowException, OSError) as error:
+            return f"the file cannot be read as Parquet: {error}"
+        columns = footer.schema.to_arrow_schema()
+        if not columns.equals(wanted[file.table]):
+            return f"the file has the columns {_columns(columns)}, its table {_columns(wanted[file.table])}"
+        if footer.num_rows != file.records:
+            return f"the file has {footer.num_rows} records, its receipt says {file.records}"
+        return None
+
+    _check_each(ledger, files, look, _GIVE_UP)
+
+
+def _check_each(
+    ledger: Ledger, files: Sequence[WrittenFile], look: Callable[[WrittenFile], str | None], then: str
+) -> None:
+    """Look at all files, several at once. Raise Refused with everything that was found."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        looked = list(zip(files, pool.map(look, files), strict=True))
+    findings = [
+        Finding(what, f"{folder(ledger.store.root, file.table)}/{file.path}", then)
+        for file, what in looked
+        if what is not None
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def _columns(found: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in found)

@@ -1,0 +1,201 @@
+"""The steps of a batch, for the Airflow DAG and the command line alike.
+
+Each step says in a sentence or a page what it did, and may be run again at any time, by anyone: what is done is
+found done. Between steps goes nothing but a `BatchRef`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.document import canonical, digest
+from partitioning.documents.ledger import Ledger, open_plan
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.verdict import PUBLISH, Commit, Verdict
+from partitioning.sections import Section, markdown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Airflow keeps 250 characters of a label.
+_LABEL_WIDTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRef:
+    """A batch, by the address of its plan and the digest that the plan must have."""
+
+    plan_uri: str
+    digest: str
+
+    def load(self) -> tuple[Ledger, Plan]:
+        """The plan and the ledger it lies in. Raises Refused if it is not there or is another than was meant."""
+        return open_plan(self.plan_uri, self.digest)
+
+
+def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> tuple[BatchRef | None, str]:
+    """The batch to work on, its plan stored, and how that came about; None if there is nothing to do.
+
+    Raises Refused as `planning.take_up`.
+    """
+    from batches.planning import take_up  # noqa: PLC0415  Airflow parses this file
+
+    store = S3Store(store_root)
+    taken = take_up(pipeline, store, settings)
+    return (ref(store, taken.plan) if taken.plan else None), taken.sentence
+
+
+def ref(store: S3Store, planned: Plan) -> BatchRef:
+    """How to refer to a stored plan."""
+    ledger = Ledger(store, planned.pipeline)
+    return BatchRef(ledger.uri(ledger.key("plans", planned.batch)), digest(planned))
+
+
+def group_labels(batch: BatchRef) -> dict[int, str]:
+    """What each task group is called where people see it, by its number."""
+    _, planned = batch.load()
+    return {group.group: label(group) for group in planned.groups}
+
+
+def plan_page(batch: BatchRef) -> str:
+    """The plan on a page of Markdown, and what changed since the batch before."""
+    ledger, planned = batch.load()
+    return markdown(explain(planned, ledger.plan(planned.batch - 1) if planned.batch else None))
+
+
+def label(group: TaskGroup) -> str:
+    """A task group for people: `group 1: flights+planes/2 flights+planes/3 (12.0 MB)`."""
+    tasks = shorten(" ".join(str(task) for task in group.tasks), _LABEL_WIDTH, placeholder=" …")
+    return f"group {group.group}: {tasks} ({group.bytes / 1e6:.1f} MB)"
+
+
+def audit(batch: BatchRef) -> str:
+    """Make the audit tables from the receipts. Raises Refused if a receipt is missing or is of another plan."""
+    from batches import audit as auditing  # noqa: PLC0415
+
+    ledger, planned = batch.load()
+    if verdict := ledger.verdict(planned.batch):
+        return _decided(verdict)
+    attempt = ledger.attempt(planned.batch)
+    tables = auditing.audit(ledger, planned, attempt)
+    coverage = tables.coverage
+    return (
+        f"Batch {planned.batch}, attempt {attempt}, is audited: {planned.records:,} records planned, "
+        f"{int(coverage['taken'].sum()):,} taken, {int(coverage['dropped'].sum()):,} dropped for want of a key, "
+        f"{len(tables.violations):,} violations"
+    )
+
+
+def check(batch: BatchRef, docs_folder: Path) -> str:
+    """Let Great Expectations judge the attempt and, if it passes, decide to publish it.
+
+    Data Docs are written below `docs_folder` and to the store. Raises Refused with every expectation that is
+    not met; the attempt is closed then, and the next run makes another from the same plan.
+    """
+    from batches import audit as auditing  # noqa: PLC0415
+    from batches import publication  # noqa: PLC0415
+    from expectations.checkpoint import judge  # noqa: PLC0415
+    from expectations.docs import Site  # noqa: PLC0415
+
+    ledger, planned = batch.load()
+    if verdict := ledger.verdict(planned.batch):
+        return _decided(verdict)
+    attempt = ledger.attempt(planned.batch)
+    tables = auditing.load(ledger, planned, attempt)
+    judgement = judge(
+        planned,
+        tables.coverage,
+        tables.keys,
+        tables.violations,
+        _rows_with_expectations(ledger, planned, attempt),
+        attempt=attempt,
+        site=Site(docs_folder, ledger.store),
+    )
+    report = canonical(judgement.results)
+    ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt}/judgement.json", report)
+    if not judgement.success:
+        ledger.close_attempt(planned.batch, attempt, report)
+        raise Refused(*judgement.findings)
+    return _decided(publication.decide(ledger, planned, attempt, judgement.summary))
+
+
+def publish(batch: BatchRef) -> str:
+    """Make the decided batch visible. Raises what `publication.publish` raises."""
+    from batches import publication  # noqa: PLC0415
+
+    return _published(publication.publish(*batch.load()))
+
+
+def report(batch: BatchRef, docs_folder: Path) -> str:
+    """The batch on a page of Markdown: what was read, the verdict, the tables and where the Data Docs are."""
+    from batches import audit as auditing  # noqa: PLC0415
+
+    ledger, planned = batch.load()
+    verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
+    sections = []
+    if verdict is not None and verdict.decision == PUBLISH:
+        sections.append(_coverage(auditing.load(ledger, planned, verdict.attempt).coverage))
+    return "\n".join(
+        [
+            f"## {planned.pipeline}, batch {planned.batch}",
+            "",
+            markdown(sections),
+            f"- {_decided(verdict) if verdict else 'The batch is not decided yet'}",
+            f"- {_published(commit) if commit else 'Nothing is published yet'}",
+            f"- The plan is {batch.plan_uri}, {batch.digest}",
+            f"- Data Docs: {docs_folder / planned.pipeline / 'index.html'}",
+        ]
+    )
+
+
+def _decided(verdict: Verdict) -> str:
+    return f"Batch {verdict.batch} is decided: {verdict.decision}, attempt {verdict.attempt} ({verdict.why})"
+
+
+def _published(commit: Commit) -> str:
+    tables = ", ".join(f"{each.table} at version {each.version}" for each in commit.tables)
+    return f"Batch {commit.batch} is published: {tables}"
+
+
+def _rows_with_expectations(ledger: Ledger, planned: Plan, attempt: int) -> Mapping[str, pd.DataFrame]:
+    """The rows that the attempt would publish to the tables of which the pipeline expects something."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    from batches.publication import files_of  # noqa: PLC0415
+    from sources.s3 import filesystem, split  # noqa: PLC0415
+    from spark_jobs.table_schema import folder, table_schema  # noqa: PLC0415
+
+    files = files_of(ledger, planned, attempt)
+    found: dict[str, pd.DataFrame] = {}
+    for write in planned.writes():
+        if not write.declared.expectations:
+            continue
+        table = write.declared.table
+        bucket, key = split(folder(ledger.store.root, table))
+        parts = [
+            pq.read_table(f"{bucket}/{key}/{file.path}", filesystem=filesystem(), partitioning=None)
+            for file in files
+            if file.table == table
+        ]
+        found[table] = pa.concat_tables([table_schema(write).empty_table(), *parts]).to_pandas()
+    return found
+
+
+def _coverage(coverage: pd.DataFrame) -> Section:
+    sums = ["planned", "taken", "dropped", "nulls", "keys"]
+    streams = coverage.groupby(["stage", "stream"], sort=False)[sums].sum().reset_index()
+    rows = tuple(
+        (each.stage, each.stream, *(f"{getattr(each, name):,}" for name in sums)) for each in streams.itertuples()
+    )
+    columns = ("stage", "stream", "records planned", "taken", "dropped for want of a key", "taken without one", "keys")
+    return Section("Coverage", columns, rows, ())

@@ -1,0 +1,1 @@
+"""The demo: real flights, an S3 server, Airflow and Spark on one machine."""

@@ -1,0 +1,100 @@
+"""The demo's results beside the same question asked of the package's raw data, by DuckDB alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from demo.landing import raw
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import Plan
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+
+_SHOWN = 6
+
+# One row per aircraft: the batches of the published table added up, and the raw records counted.
+_OURS = """
+    SELECT tailnum, manufacturer, sum(flights)::BIGINT AS flights, sum(departed)::BIGINT AS departed,
+        sum(dep_delay)::BIGINT AS dep_delay, sum(distance)::BIGINT AS distance, max(longest)::BIGINT AS longest
+    FROM published GROUP BY ALL
+"""
+_THEIRS = """
+    SELECT tailnum, manufacturer, count(*) AS flights, count(dep_delay) AS departed,
+        sum(dep_delay)::BIGINT AS dep_delay, sum(distance)::BIGINT AS distance, max(air_time)::BIGINT AS longest
+    FROM flights LEFT JOIN planes USING (tailnum) WHERE tailnum IS NOT NULL GROUP BY ALL
+"""
+_BY_MANUFACTURER = """
+    SELECT coalesce(manufacturer, 'unknown') AS manufacturer,
+        count(*) AS aircraft, sum(flights)::BIGINT AS flights, sum(dep_delay)::BIGINT AS dep_delay
+    FROM {rows} GROUP BY ALL ORDER BY flights DESC, manufacturer
+"""
+_DIFFERENT = "SELECT count(*) FROM ((FROM {a} EXCEPT ALL FROM {b}) UNION ALL (FROM {b} EXCEPT ALL FROM {a}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A table to show, and how many aircraft have any figure that differs."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    aircraft: int
+    different: int
+    equal: bool
+
+
+def compare(ledger: Ledger, table: str) -> Comparison:
+    """Compare what was published in all batches with the raw data: every figure of every aircraft.
+
+    `rows` has the manufacturers with the most flights, all others in one row, the flights without a
+    tail number (as the receipts counted them), and the sum.
+    """
+    published = DeltaTable(folder(ledger.store.root, table), storage_options=storage_options())
+    with raw() as database:
+        database.register("published", published.to_pyarrow_dataset())
+        database.execute(f"CREATE TABLE ours AS {_OURS}; CREATE TABLE theirs AS {_THEIRS}")
+        different = database.execute(_DIFFERENT.format(a="ours", b="theirs")).fetchall()[0][0]
+        aircraft = database.execute("SELECT count(*) FROM theirs").fetchall()[0][0]
+        ours, theirs = (
+            {row[0]: row[1:] for row in database.execute(_BY_MANUFACTURER.format(rows=side)).fetchall()}
+            for side in ("ours", "theirs")
+        )
+        without_key = database.execute("SELECT count(*) FROM flights WHERE tailnum IS NULL").fetchall()[0][0]
+    names = list(theirs | ours)
+    shown = [(name, ours.get(name, (0, 0, 0)), theirs.get(name, (0, 0, 0))) for name in names[:_SHOWN]]
+    rest = ([side[name] for name in names[_SHOWN:] if name in side] for side in (ours, theirs))
+    shown.append((f"… and {len(names) - _SHOWN} more", *map(_sum, rest)))
+    shown.append(("no tail number: dropped", (0, dropped(ledger), 0), (0, without_key, 0)))
+    shown.append(("all", _sum([row[1] for row in shown]), _sum([row[2] for row in shown])))
+    rows = tuple((name, *_beside(mine, other), mine == other) for name, mine, other in shown)
+    columns = ("manufacturer", *(f"{what}, {who}" for what in _FIGURES for who in ("Coset", "DuckDB")), "equal")
+    return Comparison(columns, rows, aircraft, different, not different and all(row[-1] for row in rows))
+
+
+_FIGURES = ("aircraft", "flights", "minutes late")
+
+
+def dropped(ledger: Ledger) -> int:
+    """How many records the published batches dropped for want of a key, by their receipts."""
+    plan, count = ledger.standing().published, 0
+    while plan is not None:
+        count += _dropped_in(ledger, plan)
+        plan = ledger.plan(plan.batch - 1) if plan.batch else None
+    return count
+
+
+def _dropped_in(ledger: Ledger, plan: Plan) -> int:
+    verdict = ledger.verdict(plan.batch)
+    if verdict is None or verdict.decision != "publish":
+        return 0
+    receipts = [ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups]
+    return sum(each.dropped for one in receipts if one for task in one.tasks for each in task.partitions)
+
+
+def _sum(rows: list[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sum(column) for column in zip(*rows, strict=True)) if rows else (0, 0, 0)
+
+
+def _beside(mine: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(value for pair in zip(mine, other, strict=True) for value in pair)

@@ -1,0 +1,202 @@
+"""The demo: real flights arrive in three parts; Airflow plans, Spark runs, the data is proved and published.
+
+All of it may be interrupted at any time; the next run goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from batches.planning import preview
+from cli.output import progress, show, show_table, step
+from dags.pipelines.tail_activity import pipeline
+from demo import comparison
+from demo.home import LANDING, SOURCE, STORE, Home
+from demo.landing import PARTS, land
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import CosetError, Finding
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan
+
+_NAME = pipeline.name
+_LOOK_EVERY_SECONDS = 0.3
+_AIRFLOW = str(Path(sys.executable).with_name("airflow"))
+
+
+def run(folder: Path) -> None:
+    """Run what is left of the demo and show the results.
+
+    Raises CosetError if a batch is not published in the end, or if a figure differs from the raw data's.
+    """
+    home = Home(folder.resolve())
+    with home.served():
+        _run(home)
+
+
+def serve(folder: Path, *, airflow: bool) -> None:
+    """Keep the S3 server running, and Airflow's scheduler and web page too if asked for, until Ctrl-C."""
+    home = Home(folder.resolve())
+    with home.served() as environment:
+        show(f"The S3 server runs and holds what is in {home.folder}. In another terminal:", "")
+        show(*(f"export {name}={shlex.quote(value)}" for name, value in environment.items()))
+        show("", f"coset status {_NAME}", "", "Ctrl-C ends it.")
+        try:
+            if airflow:
+                _prepare_airflow(home)
+                subprocess.run([_AIRFLOW, "standalone"], env=_environment(home), check=False)
+            else:
+                while True:
+                    time.sleep(3600)
+        except KeyboardInterrupt:
+            show("")
+
+
+def _run(home: Home) -> None:
+    ledger = Ledger(S3Store(STORE), _NAME)
+    arrived = S3Store(LANDING)
+    for part in range(PARTS):
+        # Set when all of the part is published; landing what is there already changes nothing.
+        taken = f"demo/part-{part}-taken"
+        if arrived.head(taken) is None:
+            with step(f"land part {part}") as said:
+                said.append(_counted(land(part, SOURCE)))
+            _run_batches(home, ledger)
+            arrived.put_new(taken, b"")
+    sentence = _run_batches(home, ledger)
+    show(sentence, "")
+    _show_results(home, ledger)
+
+
+def _counted(landed: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {stream}" for stream, count in landed.items() if count) or "is there already"
+
+
+def _run_batches(home: Home, ledger: Ledger) -> str:
+    """Run batch after batch through Airflow until nothing is left; the sentence that says so."""
+    taken = preview(pipeline, ledger.store)
+    while taken.plan is not None:
+        _run_batch(home, ledger, taken.plan.batch)
+        taken = preview(pipeline, ledger.store)
+    return taken.sentence
+
+
+def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
+    """Run the DAG once, and show each document of the batch as it appears in the store."""
+    _prepare_airflow(home)
+    log = home.logs / f"batch-{number}.log"
+    with step(f"batch {number}") as said, log.open("wb") as to:
+        process = subprocess.Popen(
+            [_AIRFLOW, "dags", "test", _NAME],
+            env=_environment(home),
+            stdout=to,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            for name, text in _watched(process, ledger, number):
+                progress(name, text)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.append(f"Airflow's log: {log}")
+        if ledger.commit(number) is None:
+            raise CosetError(
+                Finding(
+                    f"batch {number} is not published; Airflow ended with exit code {process.returncode}",
+                    str(log),
+                    "read the end of the log; the same command goes on where this one stopped",
+                )
+            )
+
+
+def _watched(process: subprocess.Popen[bytes], ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:
+    """The documents of a batch in the order in which they appear, until its publication or the process's end."""
+    seen: set[str] = set()
+    while True:
+        # The process is looked at first, so that its last documents are not missed.
+        ended = process.poll() is not None
+        for name, text in _documents(ledger, number):
+            if name not in seen:
+                seen.add(name)
+                yield name, text
+        if ended:
+            return
+        time.sleep(_LOOK_EVERY_SECONDS)
+
+
+def _documents(ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:
+    plan = ledger.plan(number)
+    if plan is None:
+        return
+    tasks = sum(len(stage.tasks) for stage in plan.stages)
+    yield "planned", f"{plan.records:,} records, {tasks} tasks in {len(plan.groups)} groups"
+    attempt = ledger.attempt(number)
+    for group in plan.groups:
+        if ledger.receipt(number, attempt, group.group) is not None:
+            yield f"ran group {group.group}", f"{group.records:,} records, {', '.join(map(str, group.tasks))}"
+    if (verdict := ledger.verdict(number)) is not None:
+        yield "checked", f"{verdict.decision}: {verdict.why}"
+    if (commit := ledger.commit(number)) is not None:
+        yield "published", ", ".join(f"{each.table} at Delta version {each.version}" for each in commit.tables)
+
+
+def _prepare_airflow(home: Home) -> None:
+    """Make Airflow's database, once."""
+    ready = home.airflow / ".ready"
+    if ready.exists():
+        return
+    log = home.logs / "airflow.log"
+    home.logs.mkdir(parents=True, exist_ok=True)
+    with step("set up Airflow") as said, log.open("wb") as to:
+        said.append(f"log: {log}")
+        done = subprocess.run(
+            [_AIRFLOW, "db", "migrate"], env=_environment(home), stdout=to, stderr=subprocess.STDOUT, check=False
+        )
+        if done.returncode:
+            raise CosetError(
+                Finding(f"airflow db migrate ended with exit code {done.returncode}", str(log), "read the log")
+            )
+    ready.touch()
+
+
+def _environment(home: Home) -> Mapping[str, str]:
+    return os.environ | home.airflow_environment()
+
+
+def _show_results(home: Home, ledger: Ledger) -> None:
+    """The plan, the batches, where the reports lie, and the results beside the raw data's."""
+    plan = ledger.standing().published
+    assert plan is not None
+    stages = {f"Stage {stage.name}" for stage in plan.stages}
+    for section in explain(plan):
+        if section.title in stages:
+            show_table(f"The plan of batch {plan.batch}. {section.title}", section.columns, section.rows, section.notes)
+    show_table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan))
+    show(f"Data Docs: {home.docs / _NAME / 'index.html'}", "")
+    found = comparison.compare(ledger, _NAME)
+    notes = [
+        "Left: the published table, all batches added up. Right: the same query by DuckDB over the raw package data.",
+        f"Of {found.aircraft:,} aircraft, {found.different:,} have a figure that differs.",
+    ]
+    show_table("Results", found.columns, found.rows, notes)
+    if not found.equal:
+        raise CosetError(Finding("the results differ from the raw data", STORE, "report this with the logs"))
+    show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
+
+
+def _batches(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:
+    for number in range(newest.batch + 1):
+        verdict, commit = ledger.verdict(number), ledger.commit(number)
+        assert verdict is not None
+        tables = ", ".join(f"{each.table} version {each.version}" for each in commit.tables) if commit else "no"
+        yield number, verdict.decision, verdict.why, tables

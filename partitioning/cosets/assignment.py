@@ -1,0 +1,165 @@
+"""Assignment: which task of a stage reads which partitions of its inputs, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.offsets import check_name
+from partitioning.model.schemes import Scheme
+from partitioning.model.tasks import Residues, Task
+
+MOST_READS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The tasks of one stage under a scheme, by task number."""
+
+    scheme: str
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An input to be dealt to tasks: partition p of its `partitions` holds the keys with `h(key) mod partitions = p`.
+
+    One that is not `keyed` holds any keys anywhere; each of its partitions is read whole, by one task. Of
+    the partitions, `only` some may be there to be read.
+    """
+
+    name: str
+    partitions: int
+    keyed: bool = True
+    only: tuple[int, ...] | None = None
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions to be read, ascending."""
+        return range(self.partitions) if self.only is None else self.only
+
+
+def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
+    """Assign the partitions of `streams` (name and partition count, in declared order) to tasks.
+
+    AdViews and AdClicks of SAMZA-71:
+
+    >>> assign([("views", 8), ("clicks", 12)], Scheme.parse("cogroup")).tasks[3].reads
+    {'views': (3, 7), 'clicks': (3, 7, 11)}
+
+    Raises Refused, with all findings, for no streams, a repeated stream, a count below 1 or a mapping that is
+    too large to be meant.
+    """
+    _check(streams)
+    readings = [Reading(name, count) for name, count in streams]
+    tasks = scheme.tasks([count for _, count in streams])
+    if scheme.kind == "max":
+        return Assignment(str(scheme), assign_each(readings))
+    _check_size(readings, tasks)
+    return Assignment(str(scheme), assign_owned(readings, tasks, [(task,) for task in range(tasks)]))
+
+
+def assign_each(readings: Sequence[Reading]) -> tuple[Task, ...]:
+    """One task for each partition, inputs in the order given, then by partition number.
+
+    >>> [task.reads for task in assign_each([Reading("views", 2), Reading("clicks", 3, only=(2,))])]
+    [{'views': (0,)}, {'views': (1,)}, {'clicks': (2,)}]
+
+    Raises Refused for a mapping that is too large to be meant.
+    """
+    if (tasks := sum(len(reading.numbers) for reading in readings)) > MOST_READS:
+        raise Refused(_too_large(tasks, tasks))
+    pairs = [(reading.name, partition) for reading in readings for partition in reading.numbers]
+    return tuple(Task(task, {name: (partition,)}) for task, (name, partition) in enumerate(pairs))
+
+
+def assign_owned(readings: Sequence[Reading], cosets: int, owners: Sequence[tuple[int, ...]]) -> tuple[Task, ...]:
+    """Tasks that own the residues `owners`, one tuple for each task, modulo `cosets`: the coset rule.
+
+    Partition p of n and residue r share keys if and only if p ≡ r modulo gcd(n, cosets).
+
+    >>> for task in assign_owned([Reading("views", 4), Reading("clicks", 2)], 4, [(0, 2), (1,), (3,)]):
+    ...     print(task.reads, task.filters)
+    {'views': (0, 2), 'clicks': (0,)} {}
+    {'views': (1,), 'clicks': (1,)} {'clicks': Residues(modulus=4, residues=(1,))}
+    {'views': (3,), 'clicks': (1,)} {'clicks': Residues(modulus=4, residues=(3,))}
+
+    Raises Refused for a mapping that is too large to be meant.
+    """
+    _check_size(readings, cosets)
+    dealing = [_Dealing(reading, cosets, len(owners)) for reading in readings]
+    tasks = []
+    for number, owned in enumerate(owners):
+        kept = Residues(cosets, owned)
+        reads = {each.reading.name: numbers for each in dealing if (numbers := each.reads(number, owned))}
+        filters = {each.reading.name: kept for each in dealing if each.shares(owned)}
+        tasks.append(Task(number, reads, filters, owns=owned))
+    return tuple(tasks)
+
+
+class _Dealing:
+    """One input under the coset rule. Its partitions fall into classes, modulo gcd(partitions, cosets)."""
+
+    def __init__(self, reading: Reading, cosets: int, tasks: int) -> None:
+        self.reading = reading
+        self._step = gcd(reading.partitions, cosets) if reading.keyed else tasks
+        # How many cosets have keys in a partition.
+        self._mixed = cosets // self._step if reading.keyed else 1
+        # Tasks with the same partitions share one tuple: there may be millions.
+        numbers, there = range(reading.partitions), None if reading.only is None else set(reading.only)
+        self._classes = [
+            tuple(each for each in numbers[first :: self._step] if there is None or each in there)
+            for first in range(self._step)
+        ]
+
+    def reads(self, task: int, owned: tuple[int, ...]) -> tuple[int, ...]:
+        """The partitions that a task reads, ascending."""
+        if not self.reading.keyed:
+            return self._classes[task]
+        if len(owned) == 1:
+            return self._classes[owned[0] % self._step]
+        classes = {residue % self._step for residue in owned}
+        return tuple(sorted(number for each in classes for number in self._classes[each]))
+
+    def shares(self, owned: tuple[int, ...]) -> bool:
+        """Whether the partitions that hold these residues hold others as well."""
+        if self._mixed == 1:
+            return False
+        held = Counter(residue % self._step for residue in owned)
+        return any(count < self._mixed and self._classes[each] for each, count in held.items())
+
+
+def _check(streams: Sequence[tuple[str, int]]) -> None:
+    findings = []
+    if not streams:
+        findings.append(Finding("no streams to assign", "streams", "name at least one, as views=8"))
+    names = Counter(name for name, _ in streams)
+    for name in sorted(name for name, count in names.items() if count > 1):
+        findings.append(Finding(f"stream {name!r} is named twice", name, "name each stream once"))
+    for name, count in streams:
+        try:
+            check_name(name, "stream")
+        except Refused as refusal:
+            findings.extend(refusal.findings)
+        if count < 1:
+            findings.append(Finding(f"stream {name!r} has {count} partitions", name, "a stream has at least 1"))
+    if findings:
+        raise Refused(*findings)
+
+
+def _check_size(readings: Sequence[Reading], cosets: int) -> None:
+    # Each input has lcm(n, L) pairs of a partition and a coset that share keys.
+    reads = sum(lcm(reading.partitions, cosets) if reading.keyed else reading.partitions for reading in readings)
+    if reads > MOST_READS:
+        raise Refused(_too_large(cosets, reads))
+
+
+def _too_large(tasks: int, reads: int) -> Finding:
+    return Finding(
+        f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}",
+        "scheme",
+        "use a number of tasks that divides, or is a multiple of, the partition counts",
+    )

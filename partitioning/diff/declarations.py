@@ -1,0 +1,141 @@
+"""Changes: what differs between two plans of a pipeline, apart from the offsets they read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partitioning.model.graph import Step
+from partitioning.model.plan import RESULT, STATE, Exchange, Input, Plan, Stage
+from partitioning.model.streams import Column
+from partitioning.sections import runs
+
+_ABSENT = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference, in words. `before` is empty for what is new, `now` for what is gone."""
+
+    what: str
+    before: str
+    now: str
+
+
+def changes(before: Plan, now: Plan) -> tuple[Change, ...]:
+    """All differences between two plans that are not offsets, sizes or files, nor the tasks themselves."""
+    return (
+        *_of_named("stream", _streams(before), _streams(now)),
+        *_of_named("exchange", _exchanges(before), _exchanges(now)),
+        *_of_named("stage", _stages(before), _stages(now)),
+        *_of_named("step", _steps(before), _steps(now)),
+        *_of_named("table", _tables(before), _tables(now)),
+        *_between("", _whole(before), _whole(now)),
+    )
+
+
+def _of_named(
+    noun: str, before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
+) -> Iterator[Change]:
+    for name in dict.fromkeys([*before, *now]):
+        if name not in now:
+            yield Change(f"{noun} {name}", "there", "removed")
+        elif name not in before:
+            yield Change(f"{noun} {name}", _ABSENT, "added")
+        else:
+            yield from _between(f"{noun} {name}: ", before[name], now[name])
+
+
+def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+    for word in dict.fromkeys([*before, *now]):
+        if before.get(word) != now.get(word):
+            yield Change(prefix + word, before.get(word, _ABSENT), now.get(word, _ABSENT))
+
+
+def _streams(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.name: _fields(each.declared) | _columns(each.columns) for each in plan.streams}
+
+
+def _exchanges(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.name: _exchange(each) for each in plan.exchanges}
+
+
+def _exchange(exchange: Exchange) -> dict[str, str]:
+    return {
+        "moves": exchange.source + _only(exchange.only),
+        "to": str(exchange.placement),
+        "written by": exchange.stage,
+        "wanted by": ", ".join(exchange.wanted_by),
+        "unifiers": ", ".join(map(str, exchange.unifiers)),
+    }
+
+
+def _stages(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.name: _stage(each) for each in plan.stages}
+
+
+def _stage(stage: Stage) -> dict[str, str]:
+    return {
+        "scheme": stage.scheme,
+        "cosets": str(stage.cosets),
+        "tasks": str(len(stage.tasks)),
+        "partitioner": stage.partitioner or _ABSENT,
+        "wave": str(stage.wave),
+    } | {f"reads {each.name}": _input(each) for each in stage.inputs}
+
+
+def _input(read: Input) -> str:
+    placed = f" {read.placement}" if read.kind in {RESULT, STATE} else ""
+    return f"{read.kind}{placed}{_only(read.only)}"
+
+
+def _only(partitions: tuple[int, ...] | None) -> str:
+    return _ABSENT if partitions is None else f", partitions {', '.join(runs(partitions))} only"
+
+
+def _steps(plan: Plan) -> dict[str, dict[str, str]]:
+    return {step.name: _step(step) for stage in plan.stages for step in stage.steps}
+
+
+def _step(step: Step) -> dict[str, str]:
+    return {
+        "SQL": step.sql,
+        "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
+        "partitions": _text(step.partitions),
+        "placement": step.placement,
+        "fan in": _text(step.fan_in),
+        "function": _text(step.function),
+        "keeps state": _text(step.state),
+    } | _columns(step.columns)
+
+
+def _tables(plan: Plan) -> dict[str, dict[str, str]]:
+    return {each.declared.table: _fields(each.declared) | _columns(each.columns) for each in plan.writes()}
+
+
+def _whole(plan: Plan) -> dict[str, str]:
+    return {
+        "pipeline": plan.pipeline,
+        "task groups": str(len(plan.groups)),
+        "grouper": plan.grouper,
+        "planner": plan.planner,
+    }
+
+
+def _fields(declared: Any) -> dict[str, str]:
+    values = {field.name: getattr(declared, field.name) for field in dataclasses.fields(declared)}
+    return {name.replace("_", " "): _text(value) for name, value in values.items()}
+
+
+def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
+    return {f"column {column.name}": column.type for column in columns}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return _ABSENT
+    return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,245 @@
+"""Handovers: which keys of stream partitions and state another task takes than before, how many, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import gcd, lcm
+
+from partitioning.diff.owners import Side, kept
+from partitioning.model.plan import STATE, STREAM, Input, Plan, Stage, TaskMove, TaskRef
+from partitioning.model.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How much of something: `some` of `all`; not `exact` where only a share of the keys is known."""
+
+    some: int
+    all: int
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What of a stream, or of a step's state, a stage now reads in other tasks or groups than before.
+
+    `keys` is the share of its keys that have another task, `groups` of those that have another task group, where
+    every hash is as likely as any other. `tasks` counts those that take over keys. Of a stream, `partitions`
+    counts those with such keys; `records` and `bytes` are what the new plan reads of these keys.
+    """
+
+    stage: str
+    name: str
+    kind: str
+    keys: Fraction
+    groups: Fraction
+    tasks: Part
+    why: str
+    partitions: Part | None = None
+    records: Part | None = None
+    bytes: Part | None = None
+
+
+def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
+    """What changes hands from one plan to a later one, in the order of the plan; nothing for what stays.
+
+    A task goes on as the one of its stage with its number or, if the number of cosets stays, as the one with
+    which it shares most of them: tasks that are only numbered anew hand over nothing.
+    """
+    groups, readers, moves = (_groups(before), _groups(now)), _readers(before), dict[str, dict[str, None]]()
+    for move in moved(before, now):
+        moves.setdefault(move.task.stage, {})[move.why] = None
+    found = list[Handover]()
+    # A stage without steps only moves records on: it has no keys of its own.
+    for stage in (stage for stage in now.stages if stage.steps):
+        for read in stage.inputs:
+            # Rather the stage of the same name, if several read the stream.
+            for old in sorted(readers.get((read.kind, read.step), ()), key=lambda old: old.name != stage.name)[:1]:
+                sides = Side(before, old, groups[0]), Side(now, stage, groups[1])
+                pair = _Pair(*sides, tuple(moves.get(stage.name, ())))
+                found.extend(pair.stream(read) if read.kind == STREAM else pair.state(read))
+    return tuple(found)
+
+
+def moved(before: Plan, now: Plan) -> tuple[TaskMove, ...]:
+    """The tasks that own, or read, what they did before and are in another task group now, by stage and number.
+
+    The reasons are the new plan's own, as far as it moved them from the same group.
+    """
+    groups = _groups(before), _groups(now)
+    reasons = {(move.task, move.before): move.why for move in now.moves}
+    other = f"{len(before.groups)} task groups → {len(now.groups)}"
+    stages = {stage.name: stage for stage in before.stages}
+    found = []
+    for stage in now.stages:
+        old = stages.get(stage.name)
+        if old is None or old.cosets != stage.cosets:
+            continue
+        there = {_identity(task): groups[0][TaskRef(old.name, task.task)] for task in old.tasks}
+        for task in stage.tasks:
+            ref = TaskRef(stage.name, task.task)
+            group, number = there.get(_identity(task)), groups[1][ref]
+            if group is not None and group != number:
+                found.append(TaskMove(ref, group, number, reasons.get((ref, group), other)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A stage before and now. `moves` are the reasons why tasks of it that go on changed their task group."""
+
+    old: Side
+    new: Side
+    moves: tuple[str, ...]
+
+    def stream(self, read: Input) -> Iterator[Handover]:
+        """The handover of a stream, if there is one."""
+        old, new = self.old.readers(read.name), self.new.readers(read.name)
+        numbers = [number for number in sorted(new) if self.old.keyed or number in old]
+        if self._same or not numbers:
+            return
+        count = read.placement.partitions
+        keys, groups = ([1 - each for each in self._kept(kind, numbers, count, (old, new))] for kind in self._labels)
+        shares = keys if any(keys) else groups
+        if any(shares):
+            planned = [self.new.plan.stream(read.name).partitions[number] for number in numbers]
+            yield self._handover(
+                read,
+                sum(keys, Fraction()) / len(numbers),
+                sum(groups, Fraction()) / len(numbers),
+                self._owning_anew if self.old.keyed and self.new.keyed else self._reading_anew(read, old),
+                partitions=Part(sum(share > 0 for share in shares), len(numbers)),
+                records=_part(shares, [each.end - each.start for each in planned]),
+                bytes=_part(shares, [each.bytes for each in planned]),
+            )
+
+    def state(self, read: Input) -> Iterator[Handover]:
+        """The handover of a step's state, if there is one."""
+        keys, groups = (1 - self._kept(kind, [0], 1, ({}, {}))[0] for kind in self._labels)
+        if keys or groups:
+            yield self._handover(read, keys, groups, self._owning_anew)
+
+    def _handover(self, read: Input, keys: Fraction, groups: Fraction, tasks: Part, **parts: Part) -> Handover:
+        why = "; ".join(self._reasons() if keys else self.moves) or self._dealt()
+        return Handover(self.new.stage.name, read.step, read.kind, keys, groups, tasks, why, **parts)
+
+    @cached_property
+    def _same(self) -> bool:
+        old, new = self.old.stage, self.new.stage
+        same = (old.name, old.cosets, old.tasks) == (new.name, new.cosets, new.tasks)
+        return same and self.old.groups == self.new.groups
+
+    @cached_property
+    def _labels(self) -> tuple[tuple[Mapping[int, int], Mapping[int, int]], ...]:
+        """Labels of the tasks of both sides, alike for those that go on; and the task groups as labels."""
+        own = {task.task: task.task for task in self.old.takers}
+        return (own, self._continued), (self.old.groups, self.new.groups)
+
+    @cached_property
+    def _continued(self) -> dict[int, int]:
+        """For each new task the old one that it goes on as; a number below 0 if there is none."""
+        old, new = self.old, self.new
+        fresh = {task.task: -1 - task.task for task in new.takers}
+        if old.stage.name != new.stage.name:
+            return fresh
+        if not (old.keyed and new.keyed and old.stage.cosets == new.stage.cosets):
+            return {task.task: task.task for task in new.takers}
+        taken = set[int]()
+        shared = Counter((old.owners[residue], task) for residue, task in new.owners.items())
+        for (before, now), _ in sorted(shared.items(), key=lambda each: (-each[1], each[0][0] != each[0][1], each[0])):
+            if fresh[now] < 0 and before not in taken:
+                fresh[now] = before
+                taken.add(before)
+        return fresh
+
+    def _kept(
+        self,
+        labels: tuple[Mapping[int, int], Mapping[int, int]],
+        numbers: Sequence[int],
+        count: int,
+        readers: tuple[Mapping[int, int], Mapping[int, int]],
+    ) -> list[Fraction]:
+        """For each of the partitions the share of its keys whose label stays."""
+        found = dict[int, Fraction]()
+        # Of stages that keep keys together, partitions share their residues with others.
+        period = gcd(count, lcm(self.old.stage.cosets, self.new.stage.cosets))
+        same = period if self.old.keyed and self.new.keyed else max(numbers) + 1
+        for number in numbers:
+            if number % same not in found:
+                old = self.old.held(number, count, labels[0], readers[0])
+                found[number % same] = kept(old, self.new.held(number, count, labels[1], readers[1]))
+        return [found[number % same] for number in numbers]
+
+    @cached_property
+    def _owning_anew(self) -> Part:
+        """How many tasks own residues that were another's, if keys are kept together before and now."""
+        old, new = self.old, self.new
+        step = gcd(old.stage.cosets, new.stage.cosets)
+        held = Counter((task, residue % step) for residue, task in old.owners.items())
+        whole = old.stage.cosets // step
+        own = ((self._continued[task.task], task.owns) for task in new.takers)
+        taking = sum(any(held[label, residue % step] < whole for residue in owned) for label, owned in own)
+        return Part(taking, len(new.takers))
+
+    def _reading_anew(self, read: Input, old_readers: Mapping[int, int]) -> Part:
+        """How many tasks read partitions of a stream with keys that were another's."""
+        labels, count = self._labels[0][0], read.placement.partitions
+        taking = 0
+        for task in self.new.takers:
+            numbers = [each for each in task.reads.get(read.name, ()) if self.old.keyed or each in old_readers]
+            before = {label for each in numbers for _, label in self.old.held(each, count, labels, old_readers)[1]}
+            taking += not before <= {self._continued[task.task]}
+        return Part(taking, len(self.new.takers))
+
+    def _reasons(self) -> Iterator[str]:
+        """Why keys have another task."""
+        old, new = self.old.stage, self.new.stage
+        if old.name != new.name:
+            yield f"read by stage {old.name} before"
+        if old.scheme != new.scheme:
+            yield f"scheme {old.scheme} → {new.scheme}"
+        if old.partitioner != new.partitioner:
+            yield f"partitioner {old.partitioner or 'none'} → {new.partitioner or 'none'}"
+        for name in new.streams:
+            counts = [
+                side.plan.stream(name).declared.partitions
+                for side in (self.old, self.new)
+                if name in side.stage.streams
+            ]
+            if len(set(counts)) > 1:
+                yield f"partitions of {name} {counts[0]} → {counts[1]}"
+
+    def _dealt(self) -> str:
+        """Why keys have another task, if nothing that was asked for has changed."""
+        old, new = self.old.stage.cosets, self.new.stage.cosets
+        return f"{old} cosets → {new}" if old != new else "the cosets were dealt anew"
+
+
+def _groups(plan: Plan) -> dict[TaskRef, int]:
+    return {task: group.group for group in plan.groups for task in group.tasks}
+
+
+def _identity(task: Task) -> object:
+    """What makes a task the same in two plans: the residues it owns, or what it reads if it owns none."""
+    return task.null_keys, task.owns, () if task.owns else tuple(sorted(task.reads.items()))
+
+
+def _readers(plan: Plan) -> dict[tuple[str, str], list[Stage]]:
+    """The stages that read each stream, and those that have each step and so leave its state."""
+    found = dict[tuple[str, str], list[Stage]]()
+    for stage in plan.stages:
+        for name in stage.streams:
+            found.setdefault((STREAM, name), []).append(stage)
+        for step in stage.steps:
+            found.setdefault((STATE, step.name), []).append(stage)
+    return found
+
+
+def _part(shares: Sequence[Fraction], counts: Sequence[int]) -> Part:
+    moving = sum((share * count for share, count in zip(shares, counts, strict=True)), Fraction())
+    exact = all(share in (0, 1) or not count for share, count in zip(shares, counts, strict=True))
+    return Part(round(moving), sum(counts), exact)

@@ -1,0 +1,127 @@
+"""Results: which result tables the steps of a new plan fill otherwise than those of an old one, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partitioning.model.graph import Step
+from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The tables of a new plan against those of an old one: `changed` gives for each the reasons.
+
+    `functions` are the process steps behind tables that stay the same: of these only the import path is known.
+    """
+
+    same: tuple[str, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: Mapping[str, tuple[str, ...]]
+    functions: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """What becomes of the results, in a sentence.
+
+        >>> print(Results(("delays",), (), (), {"late": ("SQL of late.filter",)}, ()))
+        Results change: late (SQL of late.filter). The others stay the same: delays.
+        """
+        differences = [
+            *(f"{table} ({', '.join(reasons)})" for table, reasons in self.changed.items()),
+            *(f"{table} is new" for table in self.added),
+            *(f"{table} is no longer written" for table in self.removed),
+        ]
+        provided = f" (provided that {', '.join(self.functions)} still do the same)" if self.functions else ""
+        if not differences:
+            return f"Results stay the same: each table comes from the same steps on the same keys{provided}."
+        rest = f" The others stay the same: {', '.join(self.same)}{provided}." if self.same else ""
+        return f"Results change: {', '.join(differences)}.{rest}"
+
+
+def results(before: Plan, now: Plan) -> Results:
+    """Compare the tables by all that they come from: columns, steps and the declarations of streams.
+
+    How many tasks, groups or exchanges there are makes no difference, nor how merges are nested.
+    """
+    old, new = _Origins(before), _Origins(now)
+    there = {write.declared.table: write for write in before.writes()}
+    here = {write.declared.table: write for write in now.writes()}
+    reasons = {table: tuple(_reasons(there[table], write, old, new)) for table, write in here.items() if table in there}
+    same = tuple(table for table, why in reasons.items() if not why)
+    behind = {name for table in same for name in new.behind(here[table].declared.step)}
+    return Results(
+        same,
+        tuple(table for table in here if table not in there),
+        tuple(table for table in there if table not in here),
+        {table: why for table, why in reasons.items() if why},
+        tuple(name for name, step in new.steps.items() if name in behind and step.function),
+    )
+
+
+def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origins) -> list[str]:
+    found = []
+    if before.columns != now.columns:
+        found.append("its columns")
+    if before.declared.lineage != now.declared.lineage:
+        found.append("lineage columns")
+    if before.declared.step != now.declared.step:
+        return [*found, f"it holds {now.declared.step}, before {before.declared.step}"]
+    for name in new.behind(now.declared.step):
+        found.extend(
+            f"{what} of {name}" for what, value in new.facts(name).items() if value != old.facts(name).get(what)
+        )
+    return found
+
+
+class _Origins:
+    """What the steps of a plan come from."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.steps: dict[str, Step] = {step.name: step for stage in plan.stages for step in stage.steps}
+        self.streams: dict[str, PlannedStream] = {stream.name: stream for stream in plan.streams}
+
+    def behind(self, name: str) -> list[str]:
+        """The stream or step and all that it comes from, sources first; of merges within merges the outer one."""
+        seen, order, todo = {name}, [], [name]
+        while todo:
+            order.append(one := todo.pop())
+            for source in self._sources(one):
+                if source not in seen:
+                    seen.add(source)
+                    todo.append(source)
+        return order[::-1]
+
+    def facts(self, name: str) -> dict[str, object]:
+        """What the records of a stream or step depend on, beside its sources' records."""
+        if name in self.streams:
+            declared = self.streams[name].declared
+            return {
+                "source": declared.source,
+                "key": (declared.key, declared.key_format),
+                "offset column": declared.offset,
+                "records without a key": declared.null_keys,
+                "declaration as a table": declared.table,
+            }
+        if (step := self.steps.get(name)) is None:
+            return {}
+        return {
+            "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
+            "key": (step.key, step.key_format, step.rekeys),
+            "state": step.state,
+            "function": (step.function, step.columns),
+        }
+
+    def _sources(self, name: str) -> list[str]:
+        """What a step reads; of a merge, what the merges in it read."""
+        if (step := self.steps.get(name)) is None:
+            return []
+        found, todo = [], list(step.inputs[::-1])
+        while todo:
+            source = self.steps.get(one := todo.pop())
+            if step.op == "merge" and source is not None and source.op == "merge":
+                todo.extend(source.inputs[::-1])
+            else:
+                found.append(one)
+        return found

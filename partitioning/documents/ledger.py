@@ -1,0 +1,213 @@
+"""The ledger: a pipeline's plans, receipts, verdicts and commits in the store, and what they add up to.
+
+Batches are numbered without holes. A listing only hints at the newest; probing for the next one decides.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from partitioning.documents.document import Document, decode, digest, encode, pack, unpack
+from partitioning.documents.store import S3Store, Store
+from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.offsets import check_name
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt
+from partitioning.model.verdict import PUBLISH, Commit, Verdict
+
+D = TypeVar("D", bound=Document)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a pipeline stands: its newest plan, that plan's verdict and commit, and what was published last.
+
+    `published` is the newest plan whose verdict says publish; it may be `plan` itself.
+    """
+
+    plan: Plan | None = None
+    verdict: Verdict | None = None
+    commit: Commit | None = None
+    published: Plan | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether the newest batch still has to be run, or its publication finished."""
+        if self.plan is None:
+            return False
+        return self.verdict is None or (self.verdict.decision == PUBLISH and self.commit is None)
+
+
+def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
+    """A plan by its URI, `<store root>/<pipeline>/plans/<N>.json.gz`, and the ledger it lies in.
+
+    Raises Refused if it is not there, or if its digest is not the `expected` one.
+    """
+    root, *key = uri.rsplit("/", 3)
+    match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json\.gz", "/".join(key))
+    if match is None:
+        raise Refused(Finding(f"{uri!r} is no plan's URI", "plan", "use the one that planning gave"))
+    ledger = Ledger(S3Store(root), match[1])
+    plan = ledger.plan(int(match[2]))
+    if plan is None:
+        raise Refused(Finding("there is no such plan", uri, "use the URI that planning gave"))
+    if (found := digest(plan)) != expected:
+        raise Refused(Finding(f"the plan is {found}, meant was {expected}", uri, "plan again: it was replaced"))
+    return ledger, plan
+
+
+class Ledger:
+    """Reads and writes one pipeline's documents in a store."""
+
+    def __init__(self, store: Store, pipeline: str) -> None:
+        self.store = store
+        self.pipeline = check_name(pipeline, "pipeline")
+
+    def key(self, noun: str, batch: int, *more: str) -> str:
+        """Where a document lies, below the store's root; plans, which may be large, are compressed."""
+        ending = ".json.gz" if noun == "plans" else ".json"
+        return "/".join((self.pipeline, noun, *(str(part) for part in (batch, *more)))) + ending
+
+    def uri(self, key: str) -> str:
+        """A document's full address."""
+        return f"{self.store.root}/{key}"
+
+    def plan(self, batch: int) -> Plan | None:
+        return self._get(Plan, self.key("plans", batch))
+
+    def verdict(self, batch: int) -> Verdict | None:
+        return self._get(Verdict, self.key("verdicts", batch))
+
+    def commit(self, batch: int) -> Commit | None:
+        return self._get(Commit, self.key("commits", batch))
+
+    def receipt(self, batch: int, attempt: int, group: int) -> Receipt | None:
+        return self._get(Receipt, self.key("receipts", batch, f"attempt-{attempt}", f"group-{group}"))
+
+    def put_plan(self, plan: Plan) -> Plan:
+        """Store a plan; the answer is the plan of that batch, which may be another's if that came first."""
+        return self._put(plan, self.key("plans", plan.batch))
+
+    def put_receipt(self, receipt: Receipt, batch: int) -> Receipt:
+        """Store a receipt; the first of a group and attempt stays."""
+        return self._put(receipt, self.key("receipts", batch, f"attempt-{receipt.attempt}", f"group-{receipt.group}"))
+
+    def put_verdict(self, verdict: Verdict) -> Verdict:
+        """Store the decision on a batch; the first stays. Raises Conflict if the first decided otherwise."""
+        stored = self._put(verdict, self.key("verdicts", verdict.batch))
+        if (stored.decision, stored.plan) != (verdict.decision, verdict.plan):
+            raise Conflict(
+                Finding(
+                    f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})",
+                    self.uri(self.key("verdicts", verdict.batch)),
+                    "run `coset status` to see where the pipeline stands",
+                )
+            )
+        return stored
+
+    def put_commit(self, commit: Commit) -> Commit:
+        """Store the receipt of a publication; the first stays."""
+        return self._put(commit, self.key("commits", commit.batch))
+
+    def standing(self) -> Standing:
+        """Where the pipeline stands now. Raises Refused if a plan is missing or names another parent."""
+        newest = self._newest()
+        if newest is None:
+            return Standing()
+        plan = self._expect(newest)
+        verdict = self._decided(plan)
+        published, child = (plan if verdict and verdict.decision == PUBLISH else None), plan
+        while published is None and child.batch > 0:
+            before = self._expect(child.batch - 1)
+            self._check_parent(child, before)
+            decided = self._decided(before)
+            if decided is None:
+                raise Refused(
+                    Finding(
+                        f"batch {child.batch} is planned, but batch {before.batch} is undecided",
+                        self.uri(self.key("verdicts", before.batch)),
+                        "restore the verdict from a backup",
+                    )
+                )
+            published, child = (before if decided.decision == PUBLISH else None), before
+        return Standing(plan, verdict, self.commit(newest), published)
+
+    def attempt(self, batch: int) -> int:
+        """The attempt to work on: the first that was not closed by a failed check."""
+        attempt = 0
+        while self.store.get(self._closed_key(batch, attempt)) is not None:
+            attempt += 1
+        return attempt
+
+    def close_attempt(self, batch: int, attempt: int, report: bytes) -> None:
+        """Record that the checks of an attempt failed; the next run makes a new attempt."""
+        self.store.put_new(self._closed_key(batch, attempt), report)
+
+    def _closed_key(self, batch: int, attempt: int) -> str:
+        return self.key("receipts", batch, f"attempt-{attempt}", "failed")
+
+    def _newest(self) -> int | None:
+        pattern = re.compile(re.escape(f"{self.pipeline}/plans/") + r"([0-9]+)\.json\.gz")
+        matches = (pattern.fullmatch(entry.key) for entry in self.store.list(f"{self.pipeline}/plans/"))
+        newest = max((int(match[1]) for match in matches if match), default=-1)
+        while self.store.head(self.key("plans", newest + 1)) is not None:
+            newest += 1
+        return newest if newest >= 0 else None
+
+    def _expect(self, batch: int) -> Plan:
+        plan = self.plan(batch)
+        if plan is None:
+            raise Refused(
+                Finding(
+                    f"there are later plans, but no plan of batch {batch}",
+                    self.uri(self.key("plans", batch)),
+                    "restore it from a backup",
+                )
+            )
+        if (plan.pipeline, plan.batch) != (self.pipeline, batch):
+            raise Refused(
+                Finding(
+                    f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",
+                    self.uri(self.key("plans", batch)),
+                    "restore the right one from a backup",
+                )
+            )
+        return plan
+
+    def _decided(self, plan: Plan) -> Verdict | None:
+        verdict = self.verdict(plan.batch)
+        if verdict is not None and verdict.plan != digest(plan):
+            raise Refused(
+                Finding(
+                    f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}",
+                    self.uri(self.key("verdicts", plan.batch)),
+                    "restore plan and verdict from a backup",
+                )
+            )
+        return verdict
+
+    def _check_parent(self, plan: Plan, parent: Plan) -> None:
+        if plan.parent != digest(parent):
+            raise Refused(
+                Finding(
+                    f"batch {plan.batch} names {plan.parent} as its parent, but batch {parent.batch} "
+                    f"is {digest(parent)}",
+                    self.uri(self.key("plans", parent.batch)),
+                    "restore the plans from a backup",
+                )
+            )
+
+    def _get(self, kind: type[D], key: str) -> D | None:
+        data = self.store.get(key)
+        return None if data is None else self._read(kind, data, key)
+
+    def _put(self, document: D, key: str) -> D:
+        data = encode(document)
+        stored = self.store.put_new(key, pack(data) if key.endswith(".gz") else data)
+        return self._read(type(document), stored, key)
+
+    def _read(self, kind: type[D], data: bytes, key: str) -> D:
+        where = self.uri(key)
+        return decode(kind, unpack(data, where) if key.endswith(".gz") else data, where)

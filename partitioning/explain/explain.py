@@ -1,0 +1,232 @@
+"""Explain: a plan as tables for people, and what changed since the plan before. Pure data; others draw it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from partitioning.authoring.settings import BALANCED_STICKY
+from partitioning.cosets.assignment import Assignment
+from partitioning.diff.diff import diff, diff_sections, moves_section
+from partitioning.documents.document import digest
+from partitioning.model.plan import STATE, STREAM, Exchange, Input, Plan, PlannedStream, Stage, TaskGroup, TaskRef
+from partitioning.model.tasks import Task
+from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
+
+
+def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
+    """The plan for people: streams, exchanges, the tasks of each stage, task groups, result tables, changes.
+
+    `previous` is the plan to compare with. Long lists are cut and say how much they leave out.
+    """
+    groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
+    return (
+        _streams(plan, records),
+        *_exchanges(plan),
+        *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
+        *_more_stages(plan),
+        _groups(plan, records),
+        _results(plan),
+        *_changes(plan, previous),
+    )
+
+
+def assignment_document(assignment: Assignment) -> dict[str, Any]:
+    """An assignment as plain data, ready for JSON.
+
+    >>> from partitioning.cosets.assignment import assign
+    >>> from partitioning.model.schemes import COGROUP
+    >>> assignment_document(assign([("views", 2), ("clicks", 3)], COGROUP))
+    {'scheme': 'cogroup', 'tasks': [{'task': 0, 'reads': {'views': [0, 1], 'clicks': [0, 1, 2]}, 'filters': {}}]}
+    """
+    return {
+        "scheme": assignment.scheme,
+        "tasks": [
+            {
+                "task": task.task,
+                "reads": {stream: list(partitions) for stream, partitions in task.reads.items()},
+                "filters": {
+                    stream: {"modulus": kept.modulus, "residue": kept.residues[0]}
+                    for stream, kept in task.filters.items()
+                },
+            }
+            for task in assignment.tasks
+        ],
+    }
+
+
+def _streams(plan: Plan, records: int) -> Section:
+    columns = ("stream", "key", "placement", "partitions", "records", "bytes", "records without a key")
+    notes = (
+        f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
+        f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
+    )
+    return section("Streams", columns, [_stream(stream) for stream in plan.streams], notes)
+
+
+def _stream(stream: PlannedStream) -> tuple[str, ...]:
+    declared = stream.declared
+    records = sum(each.end - each.start for each in stream.partitions)
+    return (
+        declared.name + (" (table, read whole)" if declared.table else ""),
+        f"{declared.key} ({declared.key_format})",
+        declared.placement,
+        str(declared.partitions),
+        f"{records:,}",
+        size(sum(each.bytes for each in stream.partitions)),
+        declared.null_keys,
+    )
+
+
+def _exchanges(plan: Plan) -> Iterator[Section]:
+    if plan.exchanges:
+        columns = (
+            "exchange",
+            "moves",
+            "written by",
+            "to",
+            "wanted by",
+            "records moved",
+            "records spared",
+            "unifiers",
+            "why",
+        )
+        rows = [_exchange(each) for each in plan.exchanges]
+        known = any(each.moves is not None for each in plan.exchanges)
+        notes = ["Records are counted as in the last batch."] if known else []
+        yield section("Exchanges", columns, rows, notes, optional=("unifiers",))
+
+
+def _exchange(exchange: Exchange) -> tuple[str, ...]:
+    return (
+        exchange.name,
+        exchange.source + _only(exchange.only),
+        exchange.stage,
+        str(exchange.placement),
+        ", ".join(exchange.wanted_by),
+        _known(exchange.moves),
+        _known(exchange.spares),
+        f"{exchange.combine}: {' → '.join(map(str, exchange.unifiers))}" if exchange.unifiers else "",
+        exchange.why,
+    )
+
+
+def _known(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
+
+
+def _only(partitions: tuple[int, ...] | None) -> str:
+    return "" if partitions is None else f" (partitions {cut(runs(partitions))} only)"
+
+
+def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
+    columns = ("task", "group", "owns", *(each.name for each in stage.inputs), "records", "filter", "left until batch")
+    optional = ["owns", "left until batch", *([] if stage.streams else ["records"])]
+    rows = [_task(plan, stage, task, groups) for task in stage.tasks[:MOST_ROWS]]
+    notes = _stage_notes(plan, stage)
+    return section(f"Stage {stage.name}", columns, rows, notes, optional=optional, count=len(stage.tasks))
+
+
+def _stage_notes(plan: Plan, stage: Stage) -> Iterator[str]:
+    dealt = f", dealt to {many(len(stage.tasks), 'task')} by {stage.partitioner}" if stage.partitioner else ""
+    yield f"Scheme {stage.scheme}: {many(stage.cosets, 'coset' if dealt else 'task')}{dealt}. {stage.why}."
+    yield "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + "."
+    yield from (note for each in stage.inputs if (note := _input(plan, each)))
+    if stage.wave:
+        yield f"Wave {stage.wave}: it starts when wave {stage.wave - 1} has ended."
+
+
+def _input(plan: Plan, read: Input) -> str:
+    """Where the records lie that a stage reads, if that is not as their stream declares it."""
+    if read.kind == STREAM:
+        usual = read.only is None and read.placement.partitions == plan.stream(read.name).declared.partitions
+        return "" if usual else f"{read.name}{_only(read.only)} is read as placed by {read.placement}."
+    if read.kind == STATE:
+        return f"{read.name}: what {read.step} left in batch {read.batch}, placed by {read.placement}."
+    return f"{read.name}: records of {read.step}, placed by {read.placement}."
+
+
+def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
+    ranges = {name: [plan.stream(name).range(number) for number in task.reads.get(name, ())] for name in stage.streams}
+    return (
+        str(task.task),
+        str(groups[TaskRef(stage.name, task.task)]),
+        cut(runs(task.owns)) if stage.partitioner else "",
+        *(
+            cut([f"{one.partition.partition}@[{one.start},{one.end})" for one in ranges[each.name]])
+            if each.kind == STREAM
+            else cut(runs(task.reads.get(each.name, ())))
+            for each in stage.inputs
+        ),
+        f"{sum(len(each) for some in ranges.values() for each in some):,}" if stage.streams else "",
+        "records without a key only" if task.null_keys else _filters(stage, task),
+        _left_until(plan, stage, task),
+    )
+
+
+def _filters(stage: Stage, task: Task) -> str:
+    filtered = [(each.name, task.filters[each.name]) for each in stage.inputs if each.name in task.filters]
+    return ", ".join(f"{name}: {kept}" for name, kept in filtered)
+
+
+def _left_until(plan: Plan, stage: Stage, task: Task) -> str:
+    """The batch until which a partitioner leaves the task as it is, if that is to come."""
+    until = stage.cooling[task.task] if task.task < len(stage.cooling) else 0
+    return str(until) if until > plan.batch else ""
+
+
+def _more_stages(plan: Plan) -> Iterator[Section]:
+    if (more := len(plan.stages) - MOST_ROWS) > 0:
+        tasks = sum(len(stage.tasks) for stage in plan.stages[MOST_ROWS:])
+        yield Section(f"… and {many(more, 'more stage')}", (), (), (f"They have {many(tasks, 'task')}.",))
+
+
+def _groups(plan: Plan, records: int) -> Section:
+    columns = ("group", "tasks", "bytes", "records", "wave", "location")
+    waves = any(group.wave for group in plan.groups)
+    rows = [
+        (
+            str(group.group),
+            _tasks(group),
+            size(group.bytes),
+            f"{group.records:,}",
+            str(group.wave) if waves else "",
+            group.location or "",
+        )
+        for group in plan.groups
+    ]
+    notes = []
+    if plan.grouper != BALANCED_STICKY:
+        notes.append(f"Tasks are dealt to groups by {plan.grouper}.")
+    if sum(group.records for group in plan.groups) > records:
+        notes.append("Stream partitions that several tasks read are counted for each.")
+    return section("Task groups", columns, rows, notes, optional=("wave", "location"))
+
+
+def _tasks(group: TaskGroup) -> str:
+    numbers: dict[str, list[int]] = {}
+    for task in group.tasks:
+        numbers.setdefault(task.stage, []).append(task.task)
+    return cut([f"{stage}/{cut(runs(some))}" for stage, some in numbers.items()])
+
+
+def _results(plan: Plan) -> Section:
+    rows = [
+        (
+            write.declared.table,
+            write.declared.step,
+            ", ".join(f"{column.name} {column.type}" for column in write.columns),
+            "yes" if write.declared.lineage else "no",
+            str(len(write.declared.expectations)),
+        )
+        for write in plan.writes()
+    ]
+    return section("Result tables", ("table", "step", "columns", "lineage", "expectations"), rows)
+
+
+def _changes(plan: Plan, previous: Plan | None) -> Iterator[Section]:
+    if previous is not None:
+        yield from diff_sections(diff(previous, plan))
+        return
+    yield from moves_section(plan.moves)
+    yield Section("Changes", ("what", "before", "now"), (), ("There is no earlier plan to compare with.",))

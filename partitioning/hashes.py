@@ -1,0 +1,213 @@
+"""The scalar placement hashes: h(key) of one key at a time.
+
+`murmur2` of the serialised key, made positive, is Kafka's (`Utils.murmur2` and
+`BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `java`, the key's hashCode without its sign, is
+Samza's (`KafkaUtil.getIntegerPartitionKey`). An import path names a function of the user's own (Apex: stream
+codec). The vectorised twin in `spark_jobs/hashing.py` is held against these in tests.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+
+from partitioning.errors import Finding, Refused
+from partitioning.imports import imported, is_import_path
+from partitioning.model.placement import JAVA, KEY_FORMATS, MURMUR2, OPAQUE, no_java_hash, placement_findings
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 of `data`, made positive as Kafka does (`& 0x7fffffff`).
+
+    >>> murmur2(b"foobar"), murmur2(b"")
+    (1357151166, 275646681)
+    """
+    h = _SEED ^ len(data)
+    whole = len(data) & ~3
+    for (k,) in struct.iter_unpack("<I", data[:whole]):
+        k = k * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return (h ^ h >> 15) & 0x7FFFFFFF
+
+
+def _string(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError("it is not text")
+    return value.encode("utf-8", errors="replace")
+
+
+def _double(value: float) -> bytes:
+    # Java's doubleToLongBits knows one NaN only.
+    return struct.pack(">d", math.nan if math.isnan(value) else value)
+
+
+def _uuid(value: object) -> bytes:
+    return str(value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))).encode()
+
+
+def _bytes(value: object) -> bytes:
+    # bytes(3) would be three zeros.
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("it is not bytes")
+    return bytes(value)
+
+
+# Kafka's serialisers by the name that a stream declares as its key format.
+_SERIALISERS: Mapping[str, Callable[..., bytes]] = {
+    "string": _string,
+    "long": struct.Struct(">q").pack,
+    "int": struct.Struct(">i").pack,
+    "double": _double,
+    "uuid": _uuid,
+    "bytes": _bytes,
+}
+
+
+def key_bytes(key: object, key_format: str) -> bytes:
+    """The bytes that Kafka's serialiser for `key_format` makes of `key`.
+
+    >>> key_bytes(1, "long").hex()
+    '0000000000000001'
+
+    Raises Refused for an unknown format or a key that the format cannot hold.
+    """
+    if key_format not in KEY_FORMATS:
+        raise Refused(
+            Finding(f"unknown key format {key_format!r}", "key_format", f"use one of {', '.join(KEY_FORMATS)}")
+        )
+    try:
+        return _SERIALISERS[key_format](key)
+    except (TypeError, ValueError, OverflowError, struct.error) as error:
+        raise Refused(
+            Finding(f"{key!r} is no {key_format} key: {error}", "key", "correct the key or its format")
+        ) from error
+
+
+def placement_hash(key: object, key_format: str = "string") -> int:
+    """h(k) of the placement `murmur2`: what Kafka's producer takes `mod partitions` of.
+
+    >>> placement_hash("N14228") % 12
+    8
+    """
+    return murmur2(key_bytes(key, key_format))
+
+
+def java_hash(key: object, key_format: str = "string") -> int:
+    """Java's hashCode of the key object: a signed 32-bit number. A uuid is a java.util.UUID, not its text.
+
+    >>> java_hash("polygenelubricants"), java_hash(2**32, "long"), java_hash(-1, "int")
+    (-2147483648, 1, -1)
+
+    Raises Refused for bytes, which Java hashes by identity, and for a key that its format cannot hold.
+    """
+    data = key_bytes(key, key_format)
+    if key_format == "bytes":
+        raise Refused(no_java_hash("key"))
+    if key_format == "string":
+        h = 0
+        for unit in _utf16(key):
+            h = (31 * h + unit) & _MASK
+        return h - 2**32 if h >= 2**31 else h
+    # Java folds what is wider than an int by exclusive or of its 32-bit words.
+    words = uuid.UUID(data.decode()).bytes if key_format == "uuid" else data
+    h = 0
+    for (word,) in struct.iter_unpack(">i", words):
+        h ^= word
+    return h
+
+
+def _utf16(text: object) -> tuple[int, ...]:
+    data = str(text).encode("utf-16-be", "surrogatepass")
+    return struct.unpack(f">{len(data) // 2}H", data)
+
+
+def java_placement(key: object, key_format: str = "string") -> int:
+    """h(k) of the placement `java`: the absolute hashCode, and 0 for -2^31, which Java has no absolute of.
+
+    >>> java_placement("polygenelubricants"), java_placement("user-1"), java_placement(-10, "int")
+    (0, 836031825, 10)
+    """
+    h = java_hash(key, key_format)
+    return 0 if h == -(2**31) else abs(h)
+
+
+def hash_of(name: str, where: str) -> Callable[[object, str], int]:
+    """h by the name of a placement: a function of a key and its format.
+
+    A user's own function, named by its import path, is given the key as text, int, float or bytes (a uuid as
+    text) and must give an int from 0 to 2^63 - 1, always the same for equal keys.
+
+    >>> hash_of("murmur2", "stream 'flights'")("N14228", "string") % 12
+    8
+
+    Raises Refused for `opaque` and unknown placements, and if the function cannot be imported. What it gives
+    back raises Refused for a key that its format cannot hold and for a wrong answer of the user's function.
+    """
+    if name == MURMUR2:
+        return placement_hash
+    if name == JAVA:
+        return java_placement
+    if name == OPAQUE:
+        raise Refused(Finding(f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"))
+    if not is_import_path(name):
+        raise Refused(*placement_findings(name, "string", where))
+    function = imported(name, where)
+    return lambda key, key_format: custom_hash(function, key_bytes(key, key_format), key_format, where)
+
+
+def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:
+    """What a user's own placement function gives for the key that was serialised as `data`.
+
+    Raises Refused unless it is an int from 0 to 2^63 - 1.
+    """
+    key = _PLAIN[key_format](data)
+    h = function(key)
+    if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
+        raise Refused(
+            Finding(
+                f"the placement function gives {h!r} for the key {key!r}",
+                where,
+                "let it give an int from 0 to 2^63 - 1 for every key",
+            )
+        )
+    return h
+
+
+# From Kafka's serialised keys back to plain values, by key format.
+_PLAIN: Mapping[str, Callable[[bytes], object]] = {
+    "string": bytes.decode,
+    "long": lambda data: int.from_bytes(data, signed=True),
+    "int": lambda data: int.from_bytes(data, signed=True),
+    "double": lambda data: struct.unpack(">d", data)[0],
+    "uuid": bytes.decode,
+    "bytes": bytes,
+}
+
+# How receipts and audit tables write keys as text, by key format.
+_READERS: Mapping[str, Callable[[str], object]] = {
+    "string": str,
+    "long": int,
+    "int": int,
+    "double": float,
+    "uuid": str,
+    "bytes": bytes.fromhex,
+}
+
+
+def read_key(text: str, key_format: str) -> object:
+    """The key that a receipt or an audit table wrote as `text`; bytes are written in hexadecimal.
+
+    >>> read_key("42", "long"), read_key("00ff", "bytes")
+    (42, b'\\x00\\xff')
+    """
+    return _READERS[key_format](text)

@@ -1,0 +1,228 @@
+"""Drawing: what a picture of a plan shows, as boxes and arrows; SVG and Mermaid are two ways to write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from partitioning.model.plan import EXCHANGE, RESULT, STATE, STREAM, Exchange, Input, Plan, Stage, TaskGroup, TaskRef
+from partitioning.model.tasks import Task
+from partitioning.sections import many, runs, size
+
+# So many tasks of a stage, stages and task groups are drawn one by one; of more tasks only the first and the last.
+MOST_TASKS = 12
+FIRST_TASKS = 2
+MOST_STAGES = 12
+MOST_GROUPS = 12
+_MOST_NUMBERS = 4
+_MOST_LINES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A box: `lines` of text, the first its title, and the boxes it holds. `name` tells the boxes of a part apart.
+
+    `kind` is stream, step, table, stage, task, exchange, unifier, state, result, group or groups; `group` is the
+    task group of a task. Stages of a later `wave` stand lower.
+    """
+
+    name: str
+    kind: str
+    lines: tuple[str, ...]
+    holds: tuple[Box, ...] = ()
+    group: int | None = None
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Boxes under a title, in an order in which all arrows, each from a box to a box by name, go forwards."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture of a plan: the logical graph, below it the physical plan, then the task groups."""
+
+    title: str
+    parts: tuple[Part, ...]
+
+
+def drawing(plan: Plan) -> Drawing:
+    """What to draw of a plan. Long runs of tasks, stages and groups are drawn together, with how many they are."""
+    stages = sorted(plan.stages, key=lambda stage: stage.wave)[:MOST_STAGES]
+    title = f"{plan.pipeline}, batch {plan.batch}: {many(plan.records, 'record')}"
+    return Drawing(title, (_pipeline(plan, stages), _physical(plan, stages), _groups(plan)))
+
+
+class _Sketch:
+    """A part as it comes together: each box and arrow once, no arrow to what is not drawn."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, Box] = {}
+        self._arrows: dict[tuple[str, str], None] = {}
+
+    def add(self, box: Box, *sources: str) -> None:
+        """A box with arrows from its sources."""
+        self._boxes[box.name] = box
+        self._arrows.update({(source, box.name): None for source in sources})
+
+    def tables(self, stage: Stage, source: str = "") -> None:
+        """The result tables of a stage, each with an arrow from `source` or from the step that it holds."""
+        for write in stage.writes:
+            table = write.declared.table
+            self.add(
+                Box(f"table {table}", "table", (table, "result table"), wave=stage.wave), source or write.declared.step
+            )
+
+    def part(self, title: str) -> Part:
+        """All that was added."""
+        drawn = (arrow for arrow in self._arrows if set(arrow) <= set(self._boxes))
+        return Part(title, tuple(self._boxes.values()), tuple(drawn))
+
+
+def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
+    """Streams, steps and result tables."""
+    sketch = _Sketch()
+    read = {name for stage in stages for name in stage.streams}
+    for declared in (stream.declared for stream in plan.streams if stream.name in read):
+        kind = "table, read whole" if declared.table else "stream"
+        lines = (declared.name, f"{kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
+        sketch.add(Box(declared.name, "stream", lines))
+    for step in (step for stage in stages for step in stage.steps):
+        op = f"{step.op}, keeps state" if step.state else step.op
+        sketch.add(Box(step.name, "step", (step.name, op)), *step.inputs)
+    for stage in stages:
+        sketch.tables(stage)
+    return sketch.part("Pipeline")
+
+
+def _physical(plan: Plan, stages: Sequence[Stage]) -> Part:
+    """What is read, moved, run and written, and by which tasks."""
+    groups = {task: group.group for group in plan.groups for task in group.tasks}
+    exchanges = {each.name: each for each in plan.exchanges}
+    writers = {step.name: f"stage {stage.name}" for stage in stages for step in stage.steps}
+    sketch = _Sketch()
+    for stage in stages:
+        sources = []
+        for read in stage.inputs:
+            if read.kind == EXCHANGE:
+                sources.append(_exchange(exchanges[read.name], stage, sketch))
+            else:
+                box = _source(plan, stage, read)
+                sketch.add(box, *([writers[read.step]] if read.kind == RESULT and read.step in writers else []))
+                sources.append(box.name)
+        name = f"stage {stage.name}"
+        sketch.add(Box(name, "stage", _heading(plan, stage), tuple(_tasks(stage, groups)), wave=stage.wave), *sources)
+        sketch.tables(stage, name)
+    more = len(plan.stages) - len(stages)
+    return sketch.part(f"Plan of batch {plan.batch}" + (f", {many(more, 'more stage')} not drawn" if more else ""))
+
+
+def _source(plan: Plan, stage: Stage, read: Input) -> Box:
+    """A stream, a result or state that a stage reads."""
+    if read.kind == STREAM:
+        records = sum(each.end - each.start for each in plan.stream(read.name).partitions)
+        return Box(read.name, STREAM, (read.name, str(read.placement), many(records, "record")))
+    batch = (f"of batch {read.batch}",) if read.kind == STATE else ()
+    lines = (f"{read.kind} of {read.step}", *batch, str(read.placement))
+    return Box(f"{read.name} for {stage.name}", read.kind, lines, wave=stage.wave)
+
+
+def _exchange(exchange: Exchange, stage: Stage, sketch: _Sketch) -> str:
+    """Draw an exchange and its unifiers, level by level; the name of the last box."""
+    only = f"partitions {_numbers(exchange.only)} only" if exchange.only is not None else ""
+    moves = f"moves {many(exchange.moves, 'record')}" if exchange.moves is not None else ""
+    spares = f"spares {many(exchange.spares, 'record')}" if exchange.spares is not None else ""
+    lines = (exchange.name, str(exchange.placement), *filter(None, (only, moves, spares)))
+    sketch.add(Box(exchange.name, "exchange", lines, wave=stage.wave), f"stage {exchange.stage}")
+    last = exchange.name
+    for level, count in enumerate(exchange.unifiers, start=1):
+        lines = (many(count, "unifier"), f"level {level} of {exchange.combine}")
+        box = Box(f"{exchange.name} level {level}", "unifier", lines, wave=stage.wave)
+        sketch.add(box, last)
+        last = box.name
+    return last
+
+
+def _heading(plan: Plan, stage: Stage) -> tuple[str, ...]:
+    count = many(len(stage.tasks), "task")
+    wave = f", wave {stage.wave}" if any(each.wave for each in plan.stages) else ""
+    dealt = (f"{many(stage.cosets, 'coset')} dealt by {stage.partitioner}",) if stage.partitioner else ()
+    steps = ", ".join(step.name for step in stage.steps) or "no steps"
+    return (f"Stage {stage.name}", f"{stage.scheme}: {count}{wave}", *dealt, steps)
+
+
+def _tasks(stage: Stage, groups: Mapping[TaskRef, int]) -> Iterator[Box]:
+    """The tasks of a stage; of many the first ones, those between drawn together, and the last."""
+    first, between, last = stage.tasks, stage.tasks[:0], stage.tasks[:0]
+    if len(stage.tasks) > MOST_TASKS:
+        first, between, last = stage.tasks[:FIRST_TASKS], stage.tasks[FIRST_TASKS:-1], stage.tasks[-1:]
+    for task in first:
+        yield _task(stage, task, groups)
+    if between:
+        numbers = sorted({groups[TaskRef(stage.name, task.task)] for task in between})
+        noun = "group" if len(numbers) == 1 else "groups"
+        lines = (
+            f"tasks {between[0].task}-{between[-1].task}",
+            f"{noun} {_numbers(numbers)}",
+            *_read_by(stage, between),
+        )
+        yield Box("between", "task", lines)
+    for task in last:
+        yield _task(stage, task, groups)
+
+
+def _task(stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> Box:
+    group = groups[TaskRef(stage.name, task.task)]
+    owns = (f"owns {_numbers(task.owns)}",) if stage.partitioner else ()
+    reads = _few([f"{name} {_numbers(numbers)}" for name, numbers in task.reads.items() if numbers], "input")
+    keys = ("records without a key",) if task.null_keys else ()
+    lines = (f"task {task.task}", f"group {group}", *owns, *reads, *keys)
+    return Box(f"task {task.task}", "task", lines, group=group)
+
+
+def _read_by(stage: Stage, tasks: Sequence[Task]) -> Iterator[str]:
+    """How many partitions of each input the tasks read, each of them."""
+    for read in stage.inputs:
+        counts = [len(task.reads.get(read.name, ())) for task in tasks]
+        many_each = many(max(counts), "partition")
+        yield f"{read.name}: {many_each if min(counts) == max(counts) else f'{min(counts)} to {many_each}'} each"
+
+
+def _groups(plan: Plan) -> Part:
+    shown = plan.groups if len(plan.groups) <= MOST_GROUPS else plan.groups[: MOST_GROUPS - 1]
+    boxes = [_group(plan, group) for group in shown]
+    if len(plan.groups) > len(shown):
+        boxes.append(Box("more", "group", (f"… and {many(len(plan.groups) - len(shown), 'more group')}",)))
+    heading = (many(len(plan.groups), "task group"), f"dealt by {plan.grouper}")
+    return Part("Task groups", (Box("groups", "groups", heading, tuple(boxes)),), ())
+
+
+def _group(plan: Plan, group: TaskGroup) -> Box:
+    numbers: dict[str, list[int]] = {}
+    for task in group.tasks:
+        numbers.setdefault(task.stage, []).append(task.task)
+    wave = f", wave {group.wave}" if any(each.wave for each in plan.groups) else ""
+    lines = (
+        f"group {group.group}{wave}",
+        f"{size(group.bytes)}, {many(group.records, 'record')}",
+        *_few([f"{stage}/{_numbers(some)}" for stage, some in numbers.items()], "stage"),
+        *([f"at {group.location}"] if group.location else []),
+    )
+    return Box(f"group {group.group}", "group", lines, group=group.group)
+
+
+def _few(lines: Sequence[str], noun: str) -> list[str]:
+    """The first lines, and how many more there are."""
+    more = len(lines) - _MOST_LINES
+    return [*lines[:_MOST_LINES], *([f"… and {many(more, f'more {noun}')}"] if more > 0 else [])]
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Ascending numbers, drawn together and cut."""
+    words = runs(numbers)
+    return ", ".join(words if len(words) <= _MOST_NUMBERS else [*words[: _MOST_NUMBERS - 1], "…", words[-1]])

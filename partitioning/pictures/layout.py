@@ -1,0 +1,180 @@
+"""Layout: where the boxes, arrows and texts of a drawing go, in pixels. Boxes are as large as their texts may be wide.
+
+Boxes stand in layers, sources first: the layer of a box is the longest path to it; the stages of a wave share one,
+below those of the wave before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from partitioning.pictures.drawing import Box, Drawing, Part
+from partitioning.pictures.layers import arranged
+from partitioning.pictures.lettering import LINE, SIZE, Line, fitted
+
+Point = tuple[int, int]
+
+_MARGIN = 24
+_PAD = 10
+_ACROSS = 28
+_DOWN = 40
+_BETWEEN = 8
+_IN_A_ROW = 4
+_WIDEST = 230
+_WIDEST_HELD = 190
+_PORT = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line of text, by the point where its baseline starts."""
+
+    x: int
+    y: int
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A box in its place, with its texts and the frames that it holds."""
+
+    box: Box
+    x: int
+    y: int
+    width: int
+    height: int
+    texts: tuple[Text, ...]
+    holds: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A picture laid out. An arrow is a row of points, in turn straight down and across to the next layer."""
+
+    title: str
+    width: int
+    height: int
+    headings: tuple[Text, ...]
+    frames: tuple[Frame, ...]
+    arrows: tuple[tuple[Point, ...], ...]
+
+
+def laid_out(drawing: Drawing) -> Sheet:
+    """The drawing with everything in its place; its parts stand one below the other."""
+    headings, frames, arrows = [_heading(drawing.title, _MARGIN)], list[Frame](), list[tuple[Point, ...]]()
+    y = _MARGIN + 2 * LINE
+    for part in drawing.parts:
+        headings.append(_heading(part.title, y))
+        placed, ways = _part(part, y + LINE + _PAD)
+        frames += placed
+        arrows += ways
+        y = max(each.y + each.height for each in placed) + _DOWN
+    right = max(
+        [
+            *(each.x + each.width for each in frames),
+            *(each.x + each.line.width for each in headings),
+            *(x for arrow in arrows for x, _ in arrow),
+        ]
+    )
+    return Sheet(drawing.title, right + _MARGIN, y - _DOWN + _MARGIN, tuple(headings), tuple(frames), tuple(arrows))
+
+
+def _heading(text: str, y: int) -> Text:
+    return Text(_MARGIN, y + LINE, Line(text, bold=True))
+
+
+def _part(part: Part, top: int) -> tuple[list[Frame], list[tuple[Point, ...]]]:
+    """The frames and arrows of a part that starts at `top`."""
+    number = {box.name: place for place, box in enumerate(part.boxes)}
+    links = [(number[source], number[target]) for source, target in part.arrows]
+    layers = _layers(part.boxes, links)
+    sized = [_frame(box, 0, 0) for box in part.boxes]
+    found = arranged([each.width for each in sized], layers, links, gap=_ACROSS)
+    bands = _bands(sized, layers, top)
+    frames = [
+        _frame(each.box, _MARGIN + round(centre - each.width / 2), bands[layer][0])
+        for each, centre, layer in zip(sized, found.centres, layers, strict=True)
+    ]
+    starts = _ports(frames, [(source, way[1]) for (source, _), way in zip(links, found.ways, strict=True)])
+    ends = _ports(frames, [(target, way[-2]) for (_, target), way in zip(links, found.ways, strict=True)])
+    arrows = []
+    for (source, _), way, start, end in zip(links, found.ways, starts, ends, strict=True):
+        places = [start, *(_MARGIN + round(x) for x in way[1:-1]), end]
+        points = [(start, frames[source].y + frames[source].height)]
+        for layer, (left, right) in enumerate(pairwise(places), start=layers[source]):
+            points += [(left, bands[layer][1]), (right, bands[layer + 1][0])]
+        arrows.append(tuple(points))
+    return frames, arrows
+
+
+def _layers(boxes: Sequence[Box], links: Sequence[tuple[int, int]]) -> list[int]:
+    """The layer of each box. Boxes without a source stand right above the first that reads them."""
+    sources: list[list[int]] = [[] for _ in boxes]
+    for source, target in links:
+        sources[target].append(source)
+    layers, floor = [0] * len(boxes), 0
+
+    def below(place: int, least: int) -> int:
+        return max([least, *(layers[source] + 1 for source in sources[place])])
+
+    for wave in sorted({box.wave for box in boxes}):
+        own = [place for place, box in enumerate(boxes) if box.wave == wave]
+        stages = [place for place in own if boxes[place].kind == "stage"]
+        for place in own:
+            layers[place] = below(place, floor)
+        level = max((layers[stage] for stage in stages), default=floor)
+        for place in own:
+            layers[place] = below(place, level if place in stages else floor)
+        floor = level + 1 if stages else floor
+    for source, _ in links:
+        if not sources[source]:
+            layers[source] = min(layers[target] for each, target in links if each == source) - 1
+    return layers
+
+
+def _bands(frames: Sequence[Frame], layers: Sequence[int], top: int) -> list[Point]:
+    """For each layer where it starts and ends."""
+    bands, y = [], top
+    for layer in range(max(layers) + 1):
+        bottom = y + max((each.height for each, own in zip(frames, layers, strict=True) if own == layer), default=0)
+        bands.append((y, bottom))
+        y = bottom + _DOWN
+    return bands
+
+
+def _ports(frames: Sequence[Frame], ends: Sequence[tuple[int, float]]) -> list[int]:
+    """Where each arrow meets its frame, given where it comes from or goes to: side by side, in that order."""
+    found = [0] * len(ends)
+    for number, frame in enumerate(frames):
+        own = sorted((other, place) for place, (end, other) in enumerate(ends) if end == number)
+        step = min(_PORT, (frame.width - 2 * _PAD) // max(1, len(own)))
+        for place, (_, arrow) in enumerate(own):
+            found[arrow] = frame.x + frame.width // 2 + round((place - (len(own) - 1) / 2) * step)
+    return found
+
+
+def _frame(box: Box, x: int, y: int, least: tuple[int, int] = (0, 0)) -> Frame:
+    """The box at this place, as large as what it says and holds, and at least so wide and high."""
+    held = [_frame(each, 0, 0) for each in box.holds]
+    cell = max((each.width for each in held), default=0), max((each.height for each in held), default=0)
+    across = min(_IN_A_ROW, len(held))
+    inner = across * (cell[0] + _BETWEEN) - _BETWEEN
+    most = max(inner, _WIDEST_HELD if box.kind in {"task", "group"} else _WIDEST)
+    lines = [line for place, text in enumerate(box.lines) for line in fitted(text, most, bold=place == 0)]
+    texts = tuple(Text(x + _PAD, y + _PAD + LINE * place + SIZE, line) for place, line in enumerate(lines))
+    below = y + 2 * _PAD + LINE * len(lines)
+    holds = tuple(
+        _frame(
+            each,
+            x + _PAD + place % across * (cell[0] + _BETWEEN),
+            below + place // across * (cell[1] + _BETWEEN),
+            cell,
+        )
+        for place, each in enumerate(box.holds)
+    )
+    bottom = max((each.y + each.height + _PAD for each in holds), default=below)
+    # Even, so that what stands in line has its middle in line.
+    width = (max([inner, *(line.width for line in lines)]) + 2 * _PAD + 1) // 2 * 2
+    return Frame(box, x, y, max(width, least[0]), max(bottom - y, least[1]), texts, holds)

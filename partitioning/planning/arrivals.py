@@ -1,0 +1,114 @@
+"""Arrivals: what a batch reads of each stream, from what was discovered and where the last batch ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
+from partitioning.planning.changeover import changes
+
+
+def arrivals(
+    streams: Sequence[Stream],
+    discovered: Sequence[Discovered],
+    published: Plan | None,
+    limit: int | None,
+    starts: Mapping[str, int],
+) -> tuple[PlannedStream, ...]:
+    """Each stream with the offset ranges to read, at most `limit` records of a partition.
+
+    Tables are always read whole. So is what lies in the partitions that both counts have after a change of
+    partition count: the next batch takes what is left for placed by the new count. A stream partition that no
+    batch has read begins where `starts` says, else at its first offset.
+
+    Raises Refused, with all findings, if what was discovered does not continue what was published.
+    """
+    found = {each.stream: each for each in discovered}
+    before = {each.name: each for each in published.streams} if published else {}
+    mixed = {name: len(change.mixed) for name, change in changes(streams, published).items()}
+    findings = list(_no_such_partitions(streams, starts))
+    planned = []
+    for stream in streams:
+        there, last = found[stream.name], before.get(stream.name)
+        findings.extend(_counts(stream, there, last))
+        ends = [each.end for each in last.partitions] if last else []
+        partitions = []
+        for each in there.partitions[: stream.partitions]:
+            first = starts.get(f"{stream.name}-{each.partition}", each.beginning)
+            committed = ends[each.partition] if each.partition < len(ends) else first
+            findings.extend(_offsets(stream, each, committed))
+            whole = stream.table or each.partition < mixed.get(stream.name, 0)
+            partitions.append(_partition(stream, each, committed, None if whole else limit))
+        planned.append(PlannedStream(stream, there.columns, tuple(partitions)))
+    if findings:
+        raise Refused(*findings)
+    return tuple(planned)
+
+
+def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) -> Iterator[Finding]:
+    counts = {stream.name: 0 if stream.table else stream.partitions for stream in streams}
+    for name in starts:
+        stream, _, partition = name.rpartition("-")
+        if not (partition.isdecimal() and int(partition) < counts.get(stream, 0)):
+            yield Finding(
+                f"{name!r} is no partition of a stream that is read batch by batch",
+                "starts in the settings",
+                f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
+            )
+
+
+def _counts(stream: Stream, found: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
+    """What is wrong with the partitions that were found: there must be those declared, beside some that vanished."""
+    numbers = [each.partition for each in found.partitions]
+    where = f"stream {stream.name!r} in {stream.source}"
+    count = len(last.partitions) if last else stream.partitions
+    if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
+        what = f"partitions {numbers} were found, but {stream.partitions} are declared"
+        yield Finding(what, where, "declare the topic's partition count")
+    elif last is not None:
+        for each in found.partitions[stream.partitions :]:
+            if each.end != (committed := last.partitions[each.partition].end):
+                yield Finding(
+                    f"the partition is gone, as {stream.partitions} of {count} are declared, "
+                    f"but {committed} is committed and its offsets end at {each.end}",
+                    f"{StreamPartition(stream.name, each.partition)} in {stream.source}",
+                    f"declare {count} partitions until a batch has read it to its end",
+                )
+        if stream.table and count != stream.partitions:
+            yield Finding(
+                f"the table's partition count changed from {count} to {stream.partitions}: "
+                "its latest record of a key may lie in either of two partitions, whose offsets do not compare",
+                where,
+                "keep the count, or land the table anew and give it another stream name",
+            )
+
+
+def _offsets(stream: Stream, found: DiscoveredPartition, committed: int) -> Iterator[Finding]:
+    if found.end < committed:
+        yield Finding(
+            f"offsets end at {found.end}, but {committed} is committed: the topic was reset or re-created",
+            f"{StreamPartition(stream.name, found.partition)} in {stream.source}",
+            "restore the landed files, or give the new topic another stream name",
+        )
+    elif found.beginning > committed and not stream.table:
+        yield Finding(
+            f"offsets start at {found.beginning}, but only those before {committed} are committed: "
+            f"[{committed},{found.beginning}) is lost",
+            f"{StreamPartition(stream.name, found.partition)} in {stream.source}",
+            "restore the landed files of that range",
+        )
+
+
+def _partition(stream: Stream, found: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
+    start = found.beginning if stream.table else committed
+    end = max(found.end, start)
+    if limit is not None:
+        end = min(end, start + limit)
+    files = tuple(file for file in found.files if max(file.start, start) < min(file.end, end))
+    if len(files) == len(found.files):
+        files = found.files  # one tuple, not two: there may be a million
+    size = sum(file.size * (min(file.end, end) - max(file.start, start)) // (file.end - file.start) for file in files)
+    return PlannedPartition(found.partition, found.beginning, committed, start, end, size, files)

@@ -1,0 +1,178 @@
+"""Regions: the parts of a graph whose records do not lie where keyed steps behind them need them.
+
+Each path through a region needs one exchange. Where it stands is free, so all of a region's exchanges together are
+a vertex cut of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partitioning.model.graph import Graph, Step
+from partitioning.planning.exchanges.estimates import Estimate, total
+from partitioning.planning.exchanges.placements import Placed, Way, changes_keys, places, target
+from partitioning.planning.exchanges.vertex_cut import vertex_cut
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Node:
+    """Where an exchange can stand: behind a stream or step. With `moved`, behind the unplaced inputs of a merge
+    that has placed ones too, brought together so that one exchange serves them."""
+
+    name: str
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The unplaced part of a graph that goes to one target: the nodes before each node, in declared order.
+
+    At `sources` records come to lie otherwise than `target` puts them; `wants` are the steps that need them there,
+    each with the input that it reads.
+    """
+
+    target: Way
+    before: Mapping[Node, tuple[Node, ...]]
+    sources: tuple[Node, ...]
+    wants: tuple[tuple[str, Node], ...]
+
+
+def regions(graph: Graph, placed: Mapping[str, Placed]) -> tuple[Region, ...]:
+    """The regions of a graph, one for each way in which moved records are to lie, in the order of those."""
+    wants: dict[Way, list[tuple[str, Node]]] = {}
+    for step in graph.steps:
+        if places(step) and step.op != "repartition":
+            way = target(step, placed)
+            moving = dict.fromkeys(name for name in step.inputs if not placed[name].lies(way))
+            wants.setdefault(way, []).extend((step.name, Node(name)) for name in moving)
+    return tuple(_region(graph, placed, way, tuple(some)) for way, some in sorted(wants.items()) if some)
+
+
+def _region(graph: Graph, placed: Mapping[str, Placed], way: Way, wants: tuple[tuple[str, Node], ...]) -> Region:
+    before: dict[Node, tuple[Node, ...]] = {}
+    sources = [Node(stream.name) for stream in graph.streams if not placed[stream.name].lies(way)]
+    before.update((node, ()) for node in sources)
+    parts = {node.name: node for node in sources}
+    for step in graph.steps:
+        node = Node(step.name)
+        if placed[step.name].lies(way):
+            continue
+        if places(step) or changes_keys(step, placed):
+            sources.append(node)
+            before[node], parts[step.name] = (), node
+        elif step.op == "merge" and placed[step.name].mixed(way):
+            part = _part(step, parts, before)
+            before[node], parts[step.name] = (part,), part
+        else:
+            before[node] = tuple(Node(name) for name in dict.fromkeys(step.inputs) if name in parts)
+            parts[step.name] = node
+    return Region(way, before, tuple(sources), wants)
+
+
+def _part(merge: Step, parts: Mapping[str, Node], before: dict[Node, tuple[Node, ...]]) -> Node:
+    """The unplaced inputs of a merge as one node; of a merge that it reads, only that one's."""
+    # An input may come twice, directly and through another merge; then its records move twice.
+    found = tuple(parts[name] for name in merge.inputs if name in parts)
+    if len(set(found)) == 1:
+        return found[0]
+    node = Node(merge.name, moved=True)
+    before[node] = found
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A region's exchanges, at the nodes `chosen`, in declared order. `weights` are the records that each node gives.
+
+    Through which exchanges the records of a node have gone is in `through`: the last one on each path. `wanted_by`
+    are the steps that want each exchange, `along` the placed origins whose records it moves with the unplaced ones.
+    """
+
+    region: Region
+    weights: Mapping[Node, Estimate]
+    chosen: tuple[Node, ...]
+    through: Mapping[Node, frozenset[Node]]
+    wanted_by: Mapping[Node, tuple[str, ...]]
+    along: Mapping[Node, tuple[str, ...]]
+
+    def spared(self) -> Mapping[Node, int | None]:
+        """The records of each exchange that would have moved just before the steps that want them, and do not.
+
+        What exchanges that serve a step together spare is counted with the first; None if it is not known.
+        """
+        found: dict[Node, int | None] = {}
+        for nodes, wanted in self._together():
+            late, now = (total(self.weights[node] for node in some) for some in (wanted, nodes))
+            known = late.known and now.known
+            found |= dict.fromkeys(nodes, 0 if known else None)
+            found[nodes[0]] = late.records - now.records if known else None
+        return found
+
+    def _together(self) -> list[tuple[list[Node], list[Node]]]:
+        """Exchanges that serve some step together, and the inputs that they serve."""
+        groups: list[tuple[list[Node], list[Node]]] = []
+        for wanted in dict.fromkeys(node for _, node in self.region.wants):
+            through = self.through[wanted]
+            met = [group for group in groups if through & set(group[0])]
+            nodes = through.union(*(group[0] for group in met))
+            inputs = [node for _, some in met for node in some]
+            groups = [group for group in groups if group not in met]
+            groups.append(([node for node in self.chosen if node in nodes], [*inputs, wanted]))
+        return groups
+
+    def unmixed(self, placed: Mapping[str, Placed], node: Node) -> tuple[Node, ...]:
+        """The last nodes on the way to `node` that hold nothing but unplaced records."""
+        found: dict[Node, None] = {}
+        waiting = [node]
+        while waiting:
+            here = waiting.pop()
+            if _is_mixed(placed, self.region.target, here):
+                waiting.extend(self.region.before[here])
+            else:
+                found[here] = None
+        return tuple(found)
+
+
+def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, Estimate]) -> Solution:
+    """The exchanges that move the fewest records, one on each path to each step that wants them.
+
+    Of those that move as few, such that move no placed records are taken, then the fewest, then the latest.
+    """
+    weights: dict[Node, Estimate] = {}
+    for node, earlier in region.before.items():
+        weights[node] = total(weights[each] for each in earlier) if node.moved else records[node.name]
+    cut = vertex_cut(
+        region.before,
+        {
+            node: weight.records * (len(weights) + 1) + _is_mixed(placed, region.target, node)
+            for node, weight in weights.items()
+        },
+        region.sources,
+        [node for _, node in region.wants],
+    )
+    chosen = tuple(node for node in region.before if node in cut)
+    through: dict[Node, frozenset[Node]] = {}
+    for node, earlier in region.before.items():
+        met = frozenset[Node]().union(*(through[each] for each in earlier))
+        through[node] = frozenset({node}) if node in cut else met
+    wanted_by: dict[Node, dict[str, None]] = {node: {} for node in chosen}
+    for step, wanted in region.wants:
+        for node in through[wanted]:
+            wanted_by[node][step] = None
+    return Solution(
+        region,
+        weights,
+        chosen,
+        through,
+        {node: tuple(steps) for node, steps in wanted_by.items()},
+        {node: _along(placed[node.name], region.target) for node in chosen if not node.moved},
+    )
+
+
+def _is_mixed(placed: Mapping[str, Placed], way: Way, node: Node) -> bool:
+    return not node.moved and placed[node.name].mixed(way)
+
+
+def _along(placed: Placed, way: Way) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(origin.name for origin in placed.origins if origin.lies(way)))

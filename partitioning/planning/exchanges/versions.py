@@ -1,0 +1,199 @@
+"""Versions: the graph with its exchanges in place. A step between an exchange and what wants it reads moved records;
+if something else reads the step too, that reads another version of it, which waits for no exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from partitioning.model.graph import Graph, Step, quote, union
+from partitioning.planning.exchanges.placements import Placed, Way, places, target
+from partitioning.planning.exchanges.regions import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An exchange: the records of `node` go to where `target` puts them. `asked_by` is an explicit repartition."""
+
+    node: Node
+    target: Way
+    asked_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An exchange in the graph: the stream or step whose records it moves, and the steps that read them there."""
+
+    move: Move
+    source: str
+    readers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """A stream or step on records that moved to where `moved` puts them; None: on those that nothing moved."""
+
+    name: str
+    moved: Way | None = None
+
+
+_Read = _Version | Move
+
+
+def versions(
+    graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[Way, Sequence[Node]]
+) -> tuple[Graph, tuple[Moved, ...]]:
+    """The graph with the `chosen` exchanges, by where they move records to, and with all explicit repartitions.
+
+    A step keeps its name on moved records; its other version is `<step>.early`. The unplaced inputs of a merge are
+    brought together in `<merge>.moved`, and so is what moves twice. A name that is taken gets the ending again.
+    """
+    return _Writing(graph, _Reading(graph, placed, chosen)).written()
+
+
+class _Reading:
+    """Which versions of what each version of a step reads, and so which there are."""
+
+    def __init__(self, graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[Way, Sequence[Node]]) -> None:
+        self._steps = {step.name: step for step in graph.steps}
+        self._placed = placed
+        self._chosen = {way: frozenset(nodes) for way, nodes in chosen.items()}
+        needed: dict[_Read, None] = {_Version(write.step): None for write in graph.writes}
+        read = {name for step in graph.steps for name in step.inputs}
+        needed.update((_Version(step.name), None) for step in graph.steps if step.name not in read)
+        for step in reversed(graph.steps):
+            for version in (_Version(step.name), *(_Version(step.name, way) for way in chosen)):
+                if version in needed:
+                    for each in self.reads(version):
+                        needed[each] = None
+                        if isinstance(each, Move):
+                            needed.update((_Version(name), None) for name in self.parts(each))
+        self._needed = needed
+        moves = [Move(node, way) for way, nodes in chosen.items() for node in nodes]
+        explicit = [self.reads(_Version(step.name))[0] for step in graph.steps if step.op == "repartition"]
+        self._moves: dict[Node, list[Move]] = {}
+        for move in (*moves, *explicit):
+            if isinstance(move, Move) and move in needed:
+                self._moves.setdefault(move.node, []).append(move)
+
+    def moves(self, node: Node) -> Sequence[Move]:
+        """The exchanges that stand at a node."""
+        return self._moves.get(node, ())
+
+    def versions(self, name: str) -> tuple[_Version, ...]:
+        """Those that there are of a step, the one that waits for nothing first."""
+        listed = (_Version(name), *(_Version(name, way) for way in self._chosen))
+        return tuple(version for version in listed if version in self._needed)
+
+    def reads(self, version: _Version) -> tuple[_Read, ...]:
+        """What a version of a step reads."""
+        step = self._steps[version.name]
+        if step.op == "repartition":
+            return (Move(Node(step.inputs[0]), target(step, self._placed), step.name),)
+        way = target(step, self._placed) if places(step) else version.moved
+        if way is None:
+            return tuple(_Version(name) for name in step.inputs)
+        if (together := Node(step.name, moved=True)) in self._chosen.get(way, ()):
+            left = [name for name in self._flattened(step, way) if self._placed[name].lies(way)]
+            return (*(_Version(name) for name in left), Move(together, way))
+        return tuple(self._input(name, way) for name in step.inputs)
+
+    def parts(self, move: Move) -> tuple[str, ...]:
+        """The streams and steps whose records an exchange moves."""
+        if not move.node.moved:
+            return (move.node.name,)
+        flat = self._flattened(self._steps[move.node.name], move.target)
+        return tuple(name for name in flat if not self._placed[name].lies(move.target))
+
+    def _input(self, name: str, way: Way) -> _Read:
+        if self._placed[name].lies(way):
+            return _Version(name)
+        if (node := Node(name)) in self._chosen.get(way, ()):
+            return Move(node, way)
+        return _Version(name, way)
+
+    def _flattened(self, merge: Step, way: Way) -> Iterator[str]:
+        """The inputs of a merge; merges among them that hold placed and unplaced records give theirs."""
+        waiting = [*reversed(merge.inputs)]
+        while waiting:
+            name = waiting.pop()
+            step = self._steps.get(name)
+            if step and step.op == "merge" and self._placed[name].mixed(way):
+                waiting.extend(reversed(step.inputs))
+            else:
+                yield name
+
+
+class _Writing:
+    """The steps of the new graph, each after its inputs."""
+
+    def __init__(self, graph: Graph, reading: _Reading) -> None:
+        self._graph = graph
+        self._reading = reading
+        self._keys = {stream.name: (stream.key, stream.key_format) for stream in graph.streams}
+        self._keys |= {step.name: (step.key, step.key_format) for step in graph.steps}
+        self._taken = {name.lower() for name in self._keys}
+        self._names = {_Version(stream.name): stream.name for stream in graph.streams}
+        self._sources: dict[Move, str] = {}
+        self._readers: dict[Move, list[str]] = {}
+        self._steps: list[Step] = []
+
+    def written(self) -> tuple[Graph, tuple[Moved, ...]]:
+        for stream in self._graph.streams:
+            self._leave(Node(stream.name))
+        for step in self._graph.steps:
+            self._leave(Node(step.name, moved=True))
+            self._write(step)
+            self._leave(Node(step.name))
+        writes = tuple(replace(write, step=self._names[_Version(write.step)]) for write in self._graph.writes)
+        moved = tuple(Moved(move, source, tuple(self._readers[move])) for move, source in self._sources.items())
+        return replace(self._graph, steps=tuple(self._steps), writes=writes), moved
+
+    def _write(self, step: Step) -> None:
+        found = self._reading.versions(step.name)
+        keeps_name = next((version for version in found if version.moved), _Version(step.name))
+        for version in found:
+            ending = ".moved" if version.moved else ".early"
+            name = step.name if version == keeps_name else self._free(step.name, ending)
+            self._names[version] = name
+            reads = self._reading.reads(version)
+            for read in reads:
+                if isinstance(read, Move):
+                    self._readers.setdefault(read, []).append(name)
+            self._steps.append(reading_from(step, name, [self._name(read) for read in reads]))
+
+    def _leave(self, node: Node) -> None:
+        """Give each exchange at a node a source of its own: it is by that name that its records are read."""
+        for number, move in enumerate(self._reading.moves(node)):
+            names = [self._names[_Version(name)] for name in self._reading.parts(move)]
+            if node.moved or number > 0:
+                names = [self._together(node.name, names)]
+            self._sources[move] = names[0]
+
+    def _together(self, of: str, names: list[str]) -> str:
+        name = self._free(of, ".moved")
+        key, key_format = self._keys[of]
+        self._steps.append(Step(name, "merge", tuple(names), union(names), (), key, key_format))
+        return name
+
+    def _name(self, read: _Read) -> str:
+        return self._sources[read] if isinstance(read, Move) else self._names[read]
+
+    def _free(self, name: str, ending: str) -> str:
+        name += ending
+        while name.lower() in self._taken:
+            name += ending
+        self._taken.add(name.lower())
+        return name
+
+
+def reading_from(step: Step, name: str, names: list[str]) -> Step:
+    """The step under another name and with other inputs, which its SQL goes on calling as it did."""
+    if names == list(step.inputs):
+        return replace(step, name=name)
+    if step.op == "merge":
+        return replace(step, name=name, inputs=tuple(names), sql=union(names))
+    renamed = {new: old for new, old in zip(names, step.inputs, strict=True) if new != old}
+    known_as = ", ".join(f"{quote(old)} AS (SELECT * FROM {quote(new)})" for new, old in renamed.items())
+    sql = f"WITH {known_as} {step.sql}" if known_as else step.sql
+    return replace(step, name=name, inputs=tuple(names), sql=sql)

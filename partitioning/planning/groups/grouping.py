@@ -1,0 +1,158 @@
+"""Grouping: tasks into task groups, by a grouper that knows where they were and ran last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from partitioning.errors import Finding, Refused
+from partitioning.imports import imported, is_import_path
+from partitioning.model.locality import Locality
+from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
+
+BUILT_IN = {
+    "balanced-sticky": "partitioning.planning.groups.groupers:balanced_sticky",
+    "round-robin": "partitioning.planning.groups.groupers:round_robin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SizedTask:
+    """A task to be grouped: what it is estimated to read, and of which inputs which partitions."""
+
+    task: TaskRef
+    bytes: int
+    records: int
+    reads: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A grouper's answer: the group of each task, and reasons for tasks that changed theirs."""
+
+    groups: Mapping[TaskRef, int]
+    why: Mapping[TaskRef, str] = field(default_factory=dict)
+
+
+class Grouper(Protocol):
+    """Deals tasks to groups: a pure function, named by its import path if it is a user's own."""
+
+    def __call__(
+        self,
+        tasks: Sequence[SizedTask],
+        groups: Sequence[int],
+        before: Mapping[TaskRef, int],
+        locality: Locality,
+    ) -> Dealt:
+        """Each of `tasks`, which are in the plan's order, to one of `groups`, and none of these left empty.
+
+        There is a task at least, and there are never more groups than tasks. `before` holds the group of each
+        task of the last plan; a group that left is not among `groups`. `locality` goes by the same group numbers.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Tasks dealt to groups, and which of them moved since the last plan, each with a reason."""
+
+    groups: tuple[TaskGroup, ...]
+    moves: tuple[TaskMove, ...] = ()
+
+
+def grouped(
+    tasks: Sequence[SizedTask],
+    grouper: str,
+    groups: int,
+    *,
+    wave: int = 0,
+    first: int = 0,
+    previous: Plan | None = None,
+    locality: Locality | None = None,
+) -> Grouping:
+    """Deal the tasks of one wave to `groups` task groups, or to one each if there are fewer tasks.
+
+    `grouper` is a built-in name or an import path. A group is the same as one of the `previous` plan if it has
+    the same rank in its wave; here they are numbered from `first`. `locality` is that of the previous plan.
+
+    >>> tasks = [SizedTask(TaskRef("views", number), size, 1, {}) for number, size in enumerate([70, 10, 40, 30])]
+    >>> for group in grouped(tasks, "balanced-sticky", 2).groups: print(group.group, [str(t) for t in group.tasks])
+    0 ['views/0', 'views/1']
+    1 ['views/2', 'views/3']
+
+    Raises Refused if `groups` is below 1, for a grouper that is not there, and, with all findings, if its answer
+    is not one group for each task and a task for each group.
+    """
+    if groups < 1:
+        raise Refused(Finding(f"{groups} task groups asked for", "groups", "ask for 1 or more"))
+    if not tasks:
+        return Grouping(())
+    numbers = range(first, first + min(groups, len(tasks)))
+    former = previous.groups if previous else ()
+    last = {task: group.group for group in former for task in group.tasks}
+    here = {group.group: first + rank for rank, group in enumerate(each for each in former if each.wave == wave)}
+    before = {task: here[number] for task, number in last.items() if number in here}
+    known = locality or Locality()
+    sites = {here[number]: site for number, site in known.groups.items() if number in here}
+    dealt = _dealt(tasks, grouper, numbers, before, Locality(sites, known.tasks))
+    members: dict[int, list[SizedTask]] = {number: [] for number in numbers}
+    for each in tasks:
+        members[dealt.groups[each.task]].append(each)
+    return Grouping(
+        tuple(_group(number, members[number], sites.get(number), wave) for number in numbers),
+        tuple(
+            TaskMove(task, last[task], now, _why(task, before, numbers, dealt, grouper))
+            for task, now in ((each.task, dealt.groups[each.task]) for each in tasks)
+            if task in last and before.get(task) != now
+        ),
+    )
+
+
+def _group(number: int, tasks: Sequence[SizedTask], location: str | None, wave: int) -> TaskGroup:
+    size, records = sum(each.bytes for each in tasks), sum(each.records for each in tasks)
+    return TaskGroup(number, tuple(each.task for each in tasks), size, records, location, wave)
+
+
+def _why(task: TaskRef, before: Mapping[TaskRef, int], groups: Sequence[int], dealt: Dealt, grouper: str) -> str:
+    if task not in before:
+        return "its stage was in another wave"
+    left = f"group {before[task]} left" if before[task] not in groups else f"{grouper} put it there"
+    return dealt.why.get(task, left)
+
+
+def _dealt(
+    tasks: Sequence[SizedTask], grouper: str, groups: Sequence[int], before: Mapping[TaskRef, int], locality: Locality
+) -> Dealt:
+    """The checked answer of the grouper."""
+    where = f"grouper {grouper!r}"
+    if grouper not in BUILT_IN and not is_import_path(grouper):
+        listed = ", ".join(sorted(BUILT_IN))
+        raise Refused(
+            Finding("there is no such grouper", where, f"use {listed} or an import path: package.module:name")
+        )
+    answer = imported(BUILT_IN.get(grouper, grouper), where)(tasks, groups, before, locality)
+    if findings := list(_findings(answer, [each.task for each in tasks], groups, where)):
+        raise Refused(*findings)
+    dealt: Dealt = answer
+    return dealt
+
+
+def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], where: str) -> Iterator[Finding]:
+    if not isinstance(answer, Dealt):
+        yield Finding(
+            f"it answered {type(answer).__name__}", where, "return a partitioning.planning.groups.grouping.Dealt"
+        )
+        return
+    used = set(answer.groups.values())
+    then = "correct the grouper: each task into one of the given groups, and none left empty"
+    for what, some in (
+        ("has no group for", [str(task) for task in tasks if task not in answer.groups]),
+        (
+            "has a group for what is no task of this wave:",
+            sorted(str(task) for task in set(answer.groups) - set(tasks)),
+        ),
+        ("has tasks in groups that are not there:", sorted(map(str, used - set(groups)))),
+        ("has no task in group", [str(group) for group in groups if group not in used]),
+    ):
+        if some:
+            yield Finding(f"its answer {what} {', '.join(some)}", where, then)

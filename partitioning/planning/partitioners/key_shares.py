@@ -1,0 +1,143 @@
+"""Shares: the parts of a stage's key space that its tasks own, as partitioners are given them and deal them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import Any
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.statistics import TaskFigures
+
+# The finest that a key space is dealt: a plan lists every residue once.
+MOST_RESIDUES = 1 << 20
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The keys with `h(key) mod modulus` in `residues`: what one task owns (Apex: a mask and the keys under it).
+
+    Of a task of the last batch, `task` is its number and `figures` what it took; both are None for a new share.
+    `load` is -1 (cold), 0 or +1 (hot), once somebody has judged it. Until batch `cooling` it is left as it is.
+
+    >>> print(Share(8, (1, 5)), Share(1, (0,)), sep="; ")
+    h(key) mod 8 in 1, 5; all keys
+    """
+
+    modulus: int
+    residues: tuple[int, ...]
+    task: int | None = None
+    figures: TaskFigures | None = None
+    load: int = 0
+    cooling: int = 0
+
+    def __str__(self) -> str:
+        if self.modulus == 1 and self.residues:
+            return "all keys"
+        listed = ", ".join(map(str, self.residues))
+        return f"h(key) mod {self.modulus} {'=' if len(self.residues) == 1 else 'in'} {listed}"
+
+
+def smallest_factor(number: int) -> int:
+    """The smallest prime that divides `number`, which is 2 or more.
+
+    >>> smallest_factor(12), smallest_factor(35), smallest_factor(7)
+    (2, 5, 7)
+    """
+    factor = 2
+    while factor * factor <= number:
+        if number % factor == 0:
+            return factor
+        factor += 1
+    return number
+
+
+def reduced(share: Share) -> Share:
+    """The same keys by the smallest modulus, residues ascending. Shares own the same keys if and only if this is equal.
+
+    >>> print(reduced(Share(8, (5, 1))), reduced(Share(8, (0, 3))), sep="; ")
+    h(key) mod 4 = 1; h(key) mod 8 in 0, 3
+    """
+    modulus, residues, left = share.modulus, set(share.residues), share.modulus
+    while left > 1:
+        factor = smallest_factor(left)
+        left //= factor
+        # What repeats every modulus / factor residues needs the smaller modulus only.
+        shorter = modulus // factor
+        if len(residues) % factor == 0 and residues == {(each + shorter) % modulus for each in residues}:
+            modulus, residues = shorter, {each for each in residues if each < shorter}
+    return replace(share, modulus=modulus, residues=tuple(sorted(residues)))
+
+
+def widest(shares: Sequence[Share]) -> int:
+    """The smallest modulus in which all shares can be written: the least common multiple of theirs."""
+    return lcm(*(share.modulus for share in shares))
+
+
+def residues_at(share: Share, modulus: int) -> tuple[int, ...]:
+    """The residues of a share modulo a multiple of its own modulus, ascending.
+
+    >>> residues_at(Share(4, (1,)), 8)
+    (1, 5)
+    """
+    return tuple(start + each for start in range(0, modulus, share.modulus) for each in sorted(share.residues))
+
+
+def complete(answer: Any, where: str) -> tuple[Share, ...]:
+    """The shares of an answer that deals every key exactly once, each reduced, in the order of the answer.
+
+    Raises Refused with all findings: no shares, a modulus below 1, empty shares, residues out of range or twice
+    in a share, residues of the widest modulus in no share or in several.
+    """
+    shares = tuple(answer) if isinstance(answer, Sequence) else ()
+    if not shares or not all(isinstance(share, Share) for share in shares):
+        what = "it gives no shares" if not shares else "it gives something else than shares"
+        raise Refused(Finding(what, where, "return a sequence of Share, at least one"))
+    findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
+    if not findings:
+        findings = _uncovered(shares, where)
+    if findings:
+        raise Refused(*findings)
+    return tuple(reduced(share) for share in shares)
+
+
+def _malformed(number: int, share: Share, where: str) -> list[Finding]:
+    if share.modulus < 1:
+        return [Finding(f"share {number} has the modulus {share.modulus}", where, "use a modulus of 1 or more")]
+    findings = []
+    if not share.residues:
+        findings.append(Finding(f"share {number} is empty", where, "leave it out, or give it residues"))
+    if strange := [each for each in share.residues if not 0 <= each < share.modulus]:
+        what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
+        findings.append(Finding(what, where, f"use 0 to {share.modulus - 1}"))
+    if len(set(share.residues)) < len(share.residues):
+        findings.append(Finding(f"share {number} names a residue twice", where, "name each residue once"))
+    return findings
+
+
+def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
+    modulus = widest(shares)
+    if modulus > MOST_RESIDUES:
+        what = f"its moduli have {modulus:,} residues in common, more than {MOST_RESIDUES:,}"
+        return [Finding(what, where, "use moduli that divide one another")]
+    owners: list[list[int]] = [[] for _ in range(modulus)]
+    for number, share in enumerate(shares):
+        for residue in residues_at(share, modulus):
+            owners[residue].append(number)
+    lost = [residue for residue, numbers in enumerate(owners) if not numbers]
+    twice = [f"{residue} (shares {', '.join(map(str, n))})" for residue, n in enumerate(owners) if len(n) > 1]
+    findings = []
+    if lost:
+        what = f"keys with h(key) mod {modulus} = {_listed(lost)} are in no share"
+        findings.append(Finding(what, where, "deal each residue to one share; these records would be lost"))
+    if twice:
+        what = f"keys with h(key) mod {modulus} = {_listed(twice)} are in several shares"
+        findings.append(Finding(what, where, "deal each residue to one share; these records would count twice"))
+    return findings
+
+
+def _listed(values: Sequence[object]) -> str:
+    rest = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + rest

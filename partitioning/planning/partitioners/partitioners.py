@@ -1,0 +1,251 @@
+"""Partitioners: deal the cosets of a stage to tasks by a rule of the user's own (Apex: Partitioner).
+
+Under the coset rule each task owns one residue of the stage's key space. A partitioner owns that decision
+instead: it is given the shares that tasks had in the last batch, with what each took, and answers with those
+of the next. Its answer is checked before anything runs. No state is lost or moved by hand: every stage reads
+state by where its keys lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol, runtime_checkable
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.errors import Finding, Refused
+from partitioning.hashes import java_hash
+from partitioning.imports import imported
+from partitioning.model.placement import Placement
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.statistics import TaskFigures
+from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
+
+
+@dataclass(frozen=True, slots=True)
+class PartitioningContext:
+    """What a partitioner may go by: the stage, its batch, the cosets its scheme gives and how its inputs lie."""
+
+    stage: str
+    batch: int
+    cosets: int
+    inputs: tuple[Placement, ...]
+
+
+@runtime_checkable
+class Partitioner(Protocol):
+    """What a partitioner must have. It is made anew for every call, so it keeps nothing from one to the next."""
+
+    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
+        """The shares of the next batch, by task number: every key in exactly one.
+
+        `current` are those of the last batch, none at first. Shares that are returned are kept, those that are
+        not are removed, any other is new. What is kept at its place stays in its task group. The answer must
+        follow from the arguments alone: a batch may be planned twice.
+        """
+        ...
+
+    def accepted(self, changes: Changes) -> None:
+        """Called once the plan is stored. An error here does not undo it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What became of a stage's shares: `kept` own the same keys as one of the last batch, `new` other ones.
+
+    Both have their task number in the new plan, `removed` that in the last one.
+    """
+
+    kept: tuple[Share, ...]
+    removed: tuple[Share, ...]
+    new: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """A stage's cosets as they were dealt: the residues that each task owns, and until which batch it is left alone.
+
+    `cosets` is the widest modulus of all shares, `owners` and `cooling` are by task number; `cooling` is empty
+    if none is.
+    """
+
+    cosets: int
+    owners: tuple[tuple[int, ...], ...]
+    cooling: tuple[int, ...]
+
+
+def dealt(
+    partitioner: PartitionerRef | str,
+    stage: str,
+    *,
+    cosets: int,
+    inputs: tuple[Placement, ...],
+    previous: Stage | None,
+    figures: Mapping[int, TaskFigures],
+    batch: int,
+) -> Shares:
+    """The shares that a partitioner gives the tasks of a stage in `batch`.
+
+    `cosets` is L by the stage's scheme, `previous` the stage in the last published plan, `figures` what its
+    tasks took, by task number.
+
+    >>> apex = PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": 3})
+    >>> dealt(apex, "views", cosets=8, inputs=(), previous=None, figures={}, batch=0).owners
+    ((0, 3), (1,), (2,))
+
+    Raises Refused, with all findings, if there is no such partitioner, if it cannot be made with its arguments,
+    or if its answer is no deal of all keys (see `shares.complete`).
+    """
+    ref = _ref(partitioner)
+    where = f"partitioner {ref} of stage {stage}"
+    current = current_shares(previous, figures)
+    answer = _made(ref, where).define(current, PartitioningContext(stage, batch, cosets, inputs))
+    shares = complete(answer, where)
+    modulus = widest(shares)
+    # Only who must wait for a later batch than the next is remembered.
+    cooling = tuple(share.cooling if share.cooling > batch + 1 else 0 for share in shares)
+    owners = tuple(residues_at(share, modulus) for share in shares)
+    return Shares(modulus, owners, cooling if any(cooling) else ())
+
+
+def current_shares(previous: Stage | None, figures: Mapping[int, TaskFigures]) -> tuple[Share, ...]:
+    """The shares of a stage's tasks in the last batch, by task number; none if keys were not kept together."""
+    if previous is None:
+        return ()
+    cooling = dict(enumerate(previous.cooling))
+    return tuple(
+        reduced(Share(previous.cosets, task.owns, task.task, figures.get(task.task), 0, cooling.get(task.task, 0)))
+        for task in previous.tasks
+        if task.owns
+    )
+
+
+def changes(before: Stage | None, after: Stage) -> Changes:
+    """What became of a stage's shares from the last published plan to the next."""
+    was, now = current_shares(before, {}), current_shares(after, {})
+    owned, owns = {_keys(share) for share in was}, {_keys(share) for share in now}
+    return Changes(
+        tuple(share for share in now if _keys(share) in owned),
+        tuple(share for share in was if _keys(share) not in owns),
+        tuple(share for share in now if _keys(share) not in owned),
+    )
+
+
+def _keys(share: Share) -> tuple[int, tuple[int, ...]]:
+    return share.modulus, share.residues
+
+
+def notify(plan: Plan, published: Plan | None, pipeline: Pipeline, settings: Settings) -> None:
+    """Tell the partitioners that `plan` is accepted. To be called by whoever made the plan, once it is stored.
+
+    The other arguments are those that it was made with; `published` is the last published plan.
+    """
+    before = {stage.name: stage for stage in published.stages} if published else {}
+    for stage in plan.stages:
+        names = (stage.name, *(step.name for step in stage.steps))
+        named = (
+            given[name] for given in (settings.partitioners, pipeline.partitioners) for name in names if name in given
+        )
+        for ref in islice(named, 1):
+            made = _made(_ref(ref), f"partitioner {ref} of stage {stage.name}")
+            made.accepted(changes(before.get(stage.name), stage))
+
+
+def _ref(partitioner: PartitionerRef | str) -> PartitionerRef:
+    return PartitionerRef(partitioner) if isinstance(partitioner, str) else partitioner
+
+
+def _made(ref: PartitionerRef, where: str) -> Partitioner:
+    factory = imported(ref.path, where)
+    try:
+        made = factory(**ref.arguments)
+    except TypeError as error:
+        raise Refused(Finding(f"it cannot be made: {error}", where, "correct its arguments in the settings")) from error
+    if not isinstance(made, Partitioner):
+        what = f"{ref.path} gives no partitioner but {type(made).__name__}"
+        raise Refused(Finding(what, where, "name a class or function that gives one: define(), accepted()"))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class ApexKeys:
+    """Shares as Apex's StatelessPartitioner cuts them: key i of the next power of two goes to task i mod `tasks`.
+
+    For those who come from Apex and want each key in the same partition number; with another number of tasks than
+    a power of two the first ones have twice the keys of the last.
+
+    >>> [str(share) for share in ApexKeys(3).define((), PartitioningContext("views", 0, 8, ()))]
+    ['h(key) mod 4 in 0, 3', 'h(key) mod 4 = 1', 'h(key) mod 4 = 2']
+    """
+
+    tasks: int
+
+    def __post_init__(self) -> None:
+        _check_count("tasks", self.tasks)
+
+    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
+        keys = 1 << (self.tasks - 1).bit_length()
+        return [Share(keys, tuple(range(task, keys, self.tasks))) for task in range(self.tasks)]
+
+    def accepted(self, changes: Changes) -> None:
+        """Nothing depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """The cosets of the stage's scheme dealt to `tasks` tasks, as many to each, or one more.
+
+    With one task more only the cosets of the new task change hands: 1 / `tasks` of all. The deal depends on
+    nothing but both numbers. If the scheme is `cogroup` tasks read whole stream partitions.
+
+    >>> context = PartitioningContext("views", 0, 8, ())
+    >>> [str(share) for share in Even(3).define((), context)]
+    ['h(key) mod 8 in 0, 1, 2', 'h(key) mod 8 in 4, 5, 6', 'h(key) mod 8 in 3, 7']
+    """
+
+    tasks: int
+
+    def __post_init__(self) -> None:
+        _check_count("tasks", self.tasks)
+
+    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
+        cosets = context.cosets
+        if self.tasks > cosets:
+            what = f"{cosets} cosets cannot be dealt to {self.tasks} tasks"
+            then = f"give the stage a finer scheme, as tasks({16 * self.tasks})"
+            raise Refused(Finding(what, f"stage {context.stage}", then))
+        owned, size, more = [list(range(cosets))], cosets, 0
+        for tasks in range(2, self.tasks + 1):
+            before, (size, more) = (size, more), divmod(cosets, tasks)
+            # The first `more` own one coset more than the others; so if the size stays, few have to give.
+            givers = range(more, before[1]) if size == before[0] else range(tasks - 1)
+            given: list[int] = []
+            for number in givers:
+                keep = size + (number < more)
+                given += owned[number][keep:]
+                del owned[number][keep:]
+            owned.append(given)
+        return [Share(cosets, tuple(each)) for each in owned]
+
+    def accepted(self, changes: Changes) -> None:
+        """Nothing depends on it."""
+
+
+def apex_hash(key: str) -> int:
+    """h(k) of a text key as Apex takes it: a placement function, named by its import path.
+
+    Apex compares the low bits of the signed hashCode, so its sign bit may go. Negative hashes are elsewhere
+    under the placement `java`, which takes the absolute value.
+
+    >>> apex_hash("user-1") % 4, apex_hash("XYZ") % 4
+    (3, 1)
+    """
+    return java_hash(key) & 0x7FFFFFFF
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Refused(Finding(f"{value!r} {name}", "the partitioner's arguments", f"give {name} as 1 or more"))

@@ -1,0 +1,108 @@
+"""The planner: from a pipeline, what was discovered and what was published last to the next plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.errors import Finding, Refused
+from partitioning.model.locality import Locality
+from partitioning.model.plan import VERSION, Plan, PlannedStream, TaskGroup, TaskMove
+from partitioning.model.statistics import Statistics
+from partitioning.model.streams import Column, Discovered
+from partitioning.planning.arrivals import arrivals
+from partitioning.planning.check import check
+from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
+from partitioning.planning.sizes import counted, sized
+from partitioning.planning.stages.stages import cut
+
+# Up to this many records a batch, the audit compares every key itself and not only its hash.
+KEYS_COMPARED = 1_000_000
+
+
+def plan_batch(
+    pipeline: Pipeline,
+    discovered: Sequence[Discovered],
+    results: Mapping[str, tuple[Column, ...]],
+    *,
+    batch: int = 0,
+    parent: str | None = None,
+    published: Plan | None = None,
+    settings: Settings = DEFAULTS,
+    statistics: Statistics | None = None,
+    locality: Locality | None = None,
+) -> Plan | None:
+    """The plan of `batch`, or None if no records have arrived since `published`, the last published plan.
+
+    `parent` is the digest of batch - 1, which may have been abandoned. `results` gives the columns of each
+    result table. Tables are always read whole, whatever limit is set. `statistics` and `locality` are those of
+    the last batch that ran, if there are any.
+
+    Raises Refused, with all findings, if what was discovered does not continue what was published, or if the
+    pipeline cannot be planned as the settings want it.
+    """
+    limit = settings.limit
+    if limit is not None and limit < 1:
+        raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
+    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
+    if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
+        return None
+    graph, moved = cuts(pipeline.graph, statistics or _arrived(batch, streams))
+    made = cut(
+        pipeline,
+        results,
+        graph=graph,
+        cuts=moved,
+        settings=settings,
+        published=published,
+        statistics=statistics,
+        batch=batch,
+    )
+    plan = Plan(
+        pipeline.name,
+        batch,
+        parent,
+        VERSION,
+        streams,
+        counted(made.exchanges, streams),
+        made.stages,
+        (),
+        key_sample=1,
+        grouper=settings.grouper,
+    )
+    dealt = _groups(plan, sized(plan, made.graph, statistics), settings, published, locality)
+    sample = max(1, -(-plan.records // KEYS_COMPARED))
+    return check(replace(plan, groups=dealt.groups, moves=dealt.moves, key_sample=sample))
+
+
+def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
+    """What is known without an earlier batch: how many records of each stream have arrived."""
+    return Statistics(batch, {stream.name: sum(p.end - p.start for p in stream.partitions) for stream in streams})
+
+
+def _groups(
+    plan: Plan,
+    tasks: Mapping[int, Sequence[SizedTask]],
+    settings: Settings,
+    published: Plan | None,
+    locality: Locality | None,
+) -> Grouping:
+    """The tasks of each wave in groups of their own, numbered through all waves."""
+    groups: list[TaskGroup] = []
+    moves: list[TaskMove] = []
+    for wave, some in sorted(tasks.items()):
+        made = grouped(
+            some,
+            settings.grouper,
+            settings.groups,
+            wave=wave,
+            first=len(groups),
+            previous=published,
+            locality=locality,
+        )
+        groups.extend(made.groups)
+        moves.extend(made.moves)
+    return Grouping(tuple(groups), tuple(moves))

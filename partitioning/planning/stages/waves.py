@@ -1,0 +1,201 @@
+"""Waves: which steps run together between exchanges, and in which order, before anything is counted.
+
+Kafka Streams cuts a topology at its repartition topics and lets all parts run at the same time. A batch reads
+an exchange when all of it is there, so its parts run in waves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from partitioning.model.graph import Graph, Step, union
+from partitioning.model.plan import EXCHANGE, RESULT, STREAM
+from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.versions import reading_from
+from partitioning.planning.stages.ways import keys_of
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a part reads: `name` of a kind (see `plan.Input`), holding the records of the stream or step `step`."""
+
+    name: str
+    kind: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stage without its tasks: the steps that hang together in one wave, and what they read."""
+
+    wave: int
+    reads: tuple[Read, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        """What it reads, so that steps which are added elsewhere do not change it."""
+        return "+".join(read.name for read in self.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Waves:
+    """The parts in wave order, the cut of each exchange by its name, and the graph of the parts' steps."""
+
+    parts: tuple[Part, ...]
+    moved: Mapping[str, Cut]
+    graph: Graph
+
+
+def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
+    """Cut a graph at its exchanges, of which each source has at most one.
+
+    A step's wave is the largest number of exchanges on a path to it. Steps that no exchange comes before read
+    nothing but streams, which can be read in any wave: they run in the first that needs them, so that nothing
+    has to be stored. A part is what hangs together within a wave, by its steps or by what they read. Rows that
+    a later wave needs without an exchange are a result. What a part would read moved as well as where it lies
+    goes by another name when it moves, `<name>.moved`.
+
+    Users and views, of which the views are re-keyed:
+
+    >>> from partitioning.authoring.pipeline import Pipeline
+    >>> pipeline = Pipeline("p", source="s3://landing/topics")
+    >>> views, users = (pipeline.stream(name, key="id", partitions=4) for name in ("views", "users"))
+    >>> users.filter("active").join(views.rekey("user"), "1 AS one", name="seen").write("seen")
+    >>> move = Cut("views.rekey", "user", "string", "murmur2", None, ("seen",), "", readers=("seen",))
+    >>> for part in waves(pipeline.graph, [move]).parts:
+    ...     print(part.wave, part.name, [step.name for step in part.steps])
+    0 views ['views.rekey']
+    1 users+views.rekey.exchange ['users.filter', 'seen']
+    """
+    edges = _Edges(graph, cuts)
+    if both := _read_twice(edges.parts()):
+        edges = _Edges(*_renamed(graph, cuts, both))
+    return Waves(tuple(edges.parts()), edges.named, edges.graph)
+
+
+def _read_twice(parts: Iterable[Part]) -> set[str]:
+    """What some part reads in two forms."""
+    found: set[str] = set()
+    for part in parts:
+        times = Counter(read.step for read in part.reads)
+        found.update(name for name, count in times.items() if count > 1)
+    return found
+
+
+def _renamed(graph: Graph, cuts: Sequence[Cut], both: Collection[str]) -> tuple[Graph, list[Cut]]:
+    """The graph with another name, where they move, for the records of what is read in two forms."""
+    keys = keys_of(graph)
+    taken = {name.lower() for name in keys}
+    names: dict[str, str] = {}
+    for source in (cut.source for cut in cuts if cut.source in both):
+        name = f"{source}.moved"
+        while name.lower() in taken:
+            name += ".moved"
+        names[source] = name
+    readers = {(reader, cut.source) for cut in cuts for reader in cut.readers if cut.source in both}
+    new = {
+        source: Step(name, "merge", (source,), union([source]), (), keys[source].key, keys[source].key_format)
+        for source, name in names.items()
+    }
+    steps = [new[stream.name] for stream in graph.streams if stream.name in new]
+    for step in graph.steps:
+        inputs = [names[name] if (step.name, name) in readers else name for name in step.inputs]
+        steps.extend([reading_from(step, step.name, inputs), *([new[step.name]] if step.name in new else [])])
+    moved = [replace(cut, source=names.get(cut.source, cut.source)) for cut in cuts]
+    return replace(graph, steps=tuple(steps)), moved
+
+
+# A step, or what is read in some wave.
+Node = str | tuple[int, Read]
+
+
+class _Edges:
+    """How the steps of a graph read each other, the streams and the exchanges."""
+
+    def __init__(self, graph: Graph, cuts: Sequence[Cut]) -> None:
+        self.graph = graph
+        self.named = {f"{cut.source}.exchange": cut for cut in cuts}
+        self._steps = {step.name: step for step in graph.steps}
+        self._written = [write.step for write in graph.writes]
+        self._crossed = {(cut.source, reader): name for name, cut in self.named.items() for reader in cut.readers}
+        self._wave = self._latest(self._earliest())
+        self._declared = {step: place for place, step in enumerate(self._steps)}
+        listed = [(STREAM, stream.name) for stream in graph.streams] + [(EXCHANGE, name) for name in self.named]
+        self._places = {each: place for place, each in enumerate(listed)}
+
+    def parts(self) -> list[Part]:
+        """The parts in wave order, then in that of what they read."""
+        parts = [self._part(group) for group in _hanging_together(self._links())]
+        return sorted(parts, key=lambda part: (part.wave, self._place(part.reads[0])))
+
+    def _place(self, read: Read) -> int:
+        """Where it stands among all that can be read: streams, then exchanges, then results, as declared."""
+        if read.kind == RESULT:
+            return len(self._places) + self._declared[read.step]
+        return self._places[read.kind, read.name]
+
+    def _links(self) -> Iterator[tuple[Node, Node]]:
+        """What hangs together, two by two."""
+        for name in (*(cut.source for cut in self.named.values()), *self._written):
+            if name not in self._steps:
+                stream = (0, Read(name, STREAM, name))
+                yield stream, stream
+        for step in self._steps.values():
+            for name in step.inputs:
+                yield step.name, self._node(name, step.name)
+
+    def _part(self, group: Sequence[Node]) -> Part:
+        steps = sorted((node for node in group if isinstance(node, str)), key=self._declared.__getitem__)
+        reads = sorted((node[1] for node in group if not isinstance(node, str)), key=self._place)
+        wave = self._wave[steps[0]] if steps else 0
+        return Part(wave, tuple(reads), tuple(self._steps[name] for name in steps))
+
+    def _node(self, name: str, reader: str) -> Node:
+        here = self._wave[reader]
+        if (name, reader) in self._crossed:
+            return here, Read(self._crossed[name, reader], EXCHANGE, name)
+        if name not in self._steps:
+            return here, Read(name, STREAM, name)
+        return name if self._wave[name] == here else (here, Read(f"{name}.result", RESULT, name))
+
+    def _earliest(self) -> dict[str, int]:
+        """The largest number of exchanges on a path to each step."""
+        found: dict[str, int] = {}
+        for step in self._steps.values():
+            found[step.name] = max(found.get(name, 0) + ((name, step.name) in self._crossed) for name in step.inputs)
+        return found
+
+    def _latest(self, earliest: Mapping[str, int]) -> dict[str, int]:
+        """The wave of each step, when those of wave 0 wait until they are needed as far as they can."""
+        needed: dict[str, int] = {}
+        for step in reversed(self._steps.values()):
+            latest = earliest[step.name] or needed.get(step.name, 0)
+            for name in step.inputs:
+                at = 0 if (name, step.name) in self._crossed else latest
+                needed[name] = min(needed.get(name, at), at)
+        found: dict[str, int] = {}
+        for step in self._steps.values():
+            waits = needed.get(step.name, 0)
+            if earliest[step.name]:
+                found[step.name] = earliest[step.name]
+            elif all(found.get(name, waits) == waits for name in step.inputs):
+                found[step.name] = waits
+            else:
+                found[step.name] = max(found.get(name, 0) for name in step.inputs)
+        return found
+
+
+def _hanging_together(links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
+    """The groups of nodes that are linked, directly or through others, each node once."""
+    groups: dict[Node, list[Node]] = {}
+    for one, other in links:
+        larger, smaller = groups.setdefault(one, [one]), groups.setdefault(other, [other])
+        if larger is not smaller:
+            if len(larger) < len(smaller):
+                larger, smaller = smaller, larger
+            larger.extend(smaller)
+            groups.update(dict.fromkeys(smaller, larger))
+    return list({id(group): group for group in groups.values()}.values())

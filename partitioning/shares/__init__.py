@@ -1,1 +1,0 @@
-"""Shares of the key space: dealt by partitioners, split and merged by load, combined by unifiers."""

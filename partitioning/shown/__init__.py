@@ -1,1 +1,0 @@
-"""Plans for people: tables, differences, pictures."""

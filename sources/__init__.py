@@ -1,0 +1,1 @@
+"""What has arrived, and how to read it."""

@@ -1,0 +1,247 @@
+"""Landed streams: what lies in the folders of Kafka Connect's S3 sink, checked without reading the records.
+
+Names and Parquet footers are enough: the offset column's statistics must say what the file's name says. Only
+a file without statistics has its offset column read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from partitioning.documents.store import Entry, S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.placement import KEY_TYPES
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
+from sources.s3 import filesystem, split
+
+_FILE = re.compile(
+    r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})\.parquet"
+)
+_READ_AT_ONCE = 16
+
+_OFFSET_TYPES = ("BIGINT",)
+_LAND_AGAIN = "remove the file and land it again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A file as its listing shows it."""
+
+    uri: str
+    entry: Entry
+    partition: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Footer:
+    """What a file's footer says; `first` and `last` offset are None in a file without records."""
+
+    columns: tuple[Column, ...]
+    rows: int
+    first: int | None
+    last: int | None
+
+
+def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
+    """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
+
+    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with
+    a gap, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or
+    columns that do not fit the declaration or each other.
+    """
+    findings: list[Finding] = []
+    store = filesystem()
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        found = tuple(_Discovery(stream, store, findings).run(pool) for stream in streams)
+    if findings:
+        raise Refused(*findings)
+    return found
+
+
+class _Discovery:
+    """The discovery of one stream."""
+
+    def __init__(self, stream: Stream, store: FileSystem, findings: list[Finding]) -> None:
+        self._stream = stream
+        self._store = store
+        self._findings = findings
+
+    def run(self, pool: ThreadPoolExecutor) -> Discovered:
+        stream = self._stream
+        named = self._named()
+        footers = list(zip(named, pool.map(self._footer, named), strict=True))
+        read = [(file, footer) for file, footer in footers if footer is not None]
+        columns = self._columns(read)
+        files: dict[int, list[InputFile]] = {number: [] for number in range(stream.partitions)}
+        for file, footer in read:
+            if footer.first is not None and footer.last is not None:
+                self._check_offsets(file, footer, footer.first, footer.last)
+                there = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, footer.last + 1)
+                files[file.partition].append(there)
+        partitions = []
+        for number, listed in files.items():
+            listed.sort(key=lambda file: (file.start, file.end, file.path))
+            self._check_sequence(number, listed)
+            partitions.append(DiscoveredPartition(number, tuple(listed)))
+        return Discovered(stream.name, columns, tuple(partitions))
+
+    def _named(self) -> list[_Named]:
+        """The stream's files whose names can be read; findings for all others."""
+        stream = self._stream
+        store = S3Store(stream.source)
+        # A key that ends in a slash is a folder's marker; it holds no records.
+        entries = [entry for entry in store.list(f"{stream.name}/partition=") if not entry.key.endswith("/")]
+        if not entries:
+            there = sorted({entry.key.split("/")[0] for entry in store.list("") if "/partition=" in entry.key})
+            self._found(
+                f"no such stream {stream.name!r}",
+                stream.source,
+                f"correct the name or the source; streams there: {', '.join(there) or 'none'}",
+            )
+        return [file for entry in entries if (file := self._parse(entry)) is not None]
+
+    def _parse(self, entry: Entry) -> _Named | None:
+        stream, uri = self._stream, f"{self._stream.source.rstrip('/')}/{entry.key}"
+        match = _FILE.fullmatch(entry.key.removeprefix(f"{stream.name}/"))
+        if match is None:
+            wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>.parquet"
+            self._found("the file's name cannot be read", uri, f"name it {wanted}, or remove it")
+            return None
+        folder, partition = int(match["folder"]), int(match["partition"])
+        before = len(self._findings)
+        if match["stream"] != stream.name:
+            self._found(
+                f"the file's name says stream {match['stream']!r}, its folder {stream.name!r}", uri, _LAND_AGAIN
+            )
+        if folder != partition:
+            self._found(f"the file's name says partition {partition}, its folder {folder}", uri, _LAND_AGAIN)
+        if folder >= stream.partitions:
+            what = f"partition {folder} is beyond the {stream.partitions} partitions that are declared"
+            self._found(what, uri, "declare the topic's partition count; if it has fewer now, move the old files away")
+        if len(self._findings) > before:
+            return None
+        return _Named(uri, entry, folder, int(match["start"]))
+
+    def _footer(self, file: _Named) -> _Footer | None:
+        """Read a file's footer; None and a finding if that cannot be done."""
+        try:
+            with self._store.open_input_file("/".join(split(file.uri))) as source:
+                parquet = pq.ParquetFile(source)
+                columns = _columns(parquet.schema_arrow.remove_metadata())
+                rows = parquet.metadata.num_rows
+                offset = self._stream.offset
+                # A missing or mistyped offset column is reported with the other columns.
+                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns:
+                    return _Footer(columns, rows, None, None)
+                return _Footer(columns, rows, *(_statistics(parquet, offset) or self._read(parquet, file)))
+        except (pa.ArrowException, OSError, duckdb.Error) as error:
+            said = str(error).partition("\n")[0]
+            if "AWS Error" in said or isinstance(error, FileNotFoundError):
+                self._found(f"the store did not give the file: {said}", file.uri, "run the same command again")
+            elif isinstance(error, duckdb.Error):
+                self._found(f"the file has a column that DuckDB does not know: {said}", file.uri, "land another type")
+            else:
+                self._found(f"the file is truncated or no Parquet: {said}", file.uri, _LAND_AGAIN)
+            return None
+
+    def _read(self, parquet: pq.ParquetFile, file: _Named) -> tuple[int | None, int | None]:
+        """First and last offset, from the records themselves."""
+        offsets = parquet.read(columns=[self._stream.offset]).column(0)
+        if offsets.null_count:
+            self._found(f"{offsets.null_count} records have no offset", file.uri, _LAND_AGAIN)
+        smallest = pc.min_max(offsets)
+        return smallest["min"].as_py(), smallest["max"].as_py()
+
+    def _check_offsets(self, file: _Named, footer: _Footer, first: int, last: int) -> None:
+        if file.start != first:
+            self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, _LAND_AGAIN)
+        if (span := last + 1 - first) != footer.rows:
+            what = "a gap" if span > footer.rows else "a duplicate"
+            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, _LAND_AGAIN)
+
+    def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
+        partition = StreamPartition(self._stream.name, number)
+        if not files:
+            return
+        one = files[0]
+        for other in files[1:]:
+            where = f"{one.path} and {other.path}"
+            if (one.start, one.end) == (other.start, other.end):
+                there = OffsetRange(partition, one.start, one.end)
+                self._found(f"duplicate: two files hold {there}", where, "remove one of them")
+            elif one.end > other.start:
+                there = OffsetRange(partition, other.start, min(one.end, other.end))
+                self._found(f"overlap: two files hold {there}", where, "remove one of them and land the rest again")
+            elif one.end < other.start:
+                there = OffsetRange(partition, one.end, other.start)
+                self._found(f"gap: no file holds {there}", where, "land the files that are missing")
+            one = max(one, other, key=lambda file: file.end)
+
+    def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> tuple[Column, ...]:
+        """The columns that all files with records share, with findings for what does not fit."""
+        if not files:
+            return ()
+        files = [(file, footer) for file, footer in files if footer.rows] or files
+        first, footer = files[0]
+        wanted = {column.name: column.type for column in footer.columns}
+        for file, other in files[1:]:
+            there = {column.name: column.type for column in other.columns}
+            differing = [
+                f"{name} is {there.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
+                for name in wanted | there
+                if there.get(name) != wanted.get(name)
+            ]
+            if differing:
+                where = f"{file.uri}, compared with {first.uri}"
+                self._found(f"columns differ: {'; '.join(differing)}", where, "land both with the same columns")
+        self._check_column("key", self._stream.key, KEY_TYPES[self._stream.key_format], wanted, first.uri)
+        self._check_column("offset", self._stream.offset, _OFFSET_TYPES, wanted, first.uri)
+        return footer.columns
+
+    def _check_column(self, noun: str, name: str, types: Sequence[str], there: dict[str, str], uri: str) -> None:
+        wanted = " or ".join(types)
+        if name not in there:
+            listed = ", ".join(there)
+            self._found(f"there is no {noun} column {name!r}", uri, f"declare the right one; there are {listed}")
+        elif there[name] not in types:
+            then = "declare the column and format that the producer uses"
+            form = f" under key format {self._stream.key_format!r}" if noun == "key" else ""
+            self._found(f"{noun} column {name!r} is {there[name]}, not {wanted}{form}", uri, then)
+
+    def _found(self, what: str, where: str, then: str) -> None:
+        self._findings.append(Finding(f"{self._stream.name}: {what}", where, then))
+
+
+def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:
+    """Smallest and largest value of a column as the footer has them; None if it does not."""
+    groups = [group for group in _groups(parquet, column) if group.num_values]
+    found = [group.statistics for group in groups]
+    if not all(each is not None and each.has_min_max and each.null_count == 0 for each in found):
+        return None
+    return min(each.min for each in found), max(each.max for each in found)
+
+
+def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMetaData]:
+    names = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
+    for group in range(parquet.metadata.num_row_groups):
+        yield parquet.metadata.row_group(group).column(names.index(column))
+
+
+@lru_cache(maxsize=64)
+def _columns(schema: pa.Schema) -> tuple[Column, ...]:
+    """The columns of an Arrow schema, with the types that DuckDB gives them."""
+    with duckdb.connect() as connection:
+        relation = connection.from_arrow(schema.empty_table())
+        return tuple(Column(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True))

@@ -1,0 +1,71 @@
+"""Heavy keys: which keys have many of the records that a task takes, found in one pass and little memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from partitioning.model.receipt import HeavyKey
+from spark_jobs.hashing import key_texts
+
+# A heavy key has at least this part of the records, and at least so many.
+PART = 20
+RECORDS = 100
+_SEATS = 64
+
+# Columns of the seats.
+_HASH, _BALANCE, _HITS, _ROW = range(4)
+
+
+class HeavyKeys:
+    """A majority vote among the keys that share a seat, by their hash: a heavy one outlasts all others.
+
+    Hits are counted from the time a key took its seat, so they are never too many; keys of the same hash, which
+    are always in one task, count as one. Source: Boyer and Moore, "MJRTY" (1981).
+    """
+
+    def __init__(self, key_format: str) -> None:
+        self._format = key_format
+        self._seats = np.zeros((_SEATS, 4), np.int64)
+        self._seats[:, (_HASH, _ROW)] = -1
+        self._texts: dict[int, str] = {}
+        self._records = 0
+
+    def note(self, keys: pa.Array, hashes: np.ndarray, taken: np.ndarray) -> None:
+        """Count the records of a batch for which `taken` is set; they have keys."""
+        self._records += int(_vote(hashes, taken, self._seats))
+        new = np.flatnonzero(self._seats[:, _ROW] >= 0)
+        texts = key_texts(keys.take(pa.array(self._seats[new, _ROW])), self._format)
+        self._texts.update(zip(new.tolist(), texts.to_pylist(), strict=True))
+        self._seats[:, _ROW] = -1
+
+    def found(self) -> tuple[HeavyKey, ...]:
+        """The heavy keys up to now, heaviest first."""
+        least = max(RECORDS, -(-self._records // PART))
+        seated = (HeavyKey(text, int(self._seats[seat, _HITS])) for seat, text in self._texts.items())
+        heavy = (each for each in seated if each.records >= least)
+        return tuple(sorted(heavy, key=lambda each: (-each.records, each.key)))
+
+
+@njit(cache=True, nogil=True)
+def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
+    records = 0
+    for row in range(len(hashes)):
+        if not taken[row]:
+            continue
+        records += 1
+        # The high bits of the product: the low bits of all keys of a stream partition may be the same.
+        seat = (np.uint64(hashes[row]) * np.uint64(0x9E3779B1) & np.uint64(0xFFFFFFFF)) >> np.uint64(26)
+        key = np.int64(hashes[row])
+        if seats[seat, _HASH] == key:
+            seats[seat, _BALANCE] += 1
+            seats[seat, _HITS] += 1
+        elif seats[seat, _BALANCE]:
+            seats[seat, _BALANCE] -= 1
+        else:
+            seats[seat, _HASH] = key
+            seats[seat, _BALANCE] = 1
+            seats[seat, _HITS] = 1
+            seats[seat, _ROW] = row
+    return records

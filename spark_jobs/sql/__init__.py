@@ -1,0 +1,1 @@
+"""Steps as SQL: checked against the columns there are, and run in DuckDB."""

@@ -1,0 +1,314 @@
+"""SQL: the check of a pipeline against the columns there are, and which of them its stages have to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import duckdb
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Finding, Refused
+from partitioning.imports import imported, is_import_path
+from partitioning.model.graph import Step, Write, quote
+from partitioning.model.placement import KEY_TYPES
+from partitioning.model.plan import PlannedStream, Stage
+from partitioning.model.streams import Column, Discovered, Stream
+from spark_jobs.sql.database import connect, create_views
+from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
+
+PARTITION = "_partition"
+LINEAGE = ("_batch", "_task")
+
+# Spark and other readers of Delta tables refuse them in a column's name.
+_NO_NAME = set(" ,;{}()\n\t=")
+_AGGREGATING = {"aggregate", "cogroup", "partial", "combine"}
+
+
+def check(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
+    """The columns of each result table, by table.
+
+    A record's `_partition` and offset are in a result only if some expression on the way names them.
+    Raises Refused, with all findings, for anything that is wrong with an expression or does not fit: step,
+    column and the columns there are are named.
+    """
+    with connect() as connection:
+        return _Check(connection, pipeline).results(discovered)
+
+
+def columns_needed(stage: Stage, stream: PlannedStream) -> tuple[str, ...]:
+    """The columns of a stream that the steps and tables of a stage use, in the stream's order.
+
+    They are all of them if a `*` occurs, or a function, which is given all; the key always is one. A name
+    counts whatever stream it is meant for, so this may give too many, never too few.
+    """
+    every = tuple(column.name for column in stream.columns)
+    if any(step.function for step in stage.steps):
+        return every
+    trees = _parse_all(stage.steps)
+    if any(node["class"] == "STAR" for node in nodes(trees)):
+        return every
+    named = {stream.declared.key.lower()}
+    named.update(column.name.lower() for write in stage.writes for column in write.columns)
+    named.update(part.lower() for parts in columns_named(trees) for part in parts)
+    return tuple(name for name in every if name.lower() in named)
+
+
+@lru_cache(maxsize=64)
+def _parse_all(steps: tuple[Step, ...]) -> list[Tree]:
+    """The parse trees of all expressions; kept, because every task of a stage asks for the same."""
+    with connect() as connection:
+        return [parse(connection, text) for step in steps for text in step.expressions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """What a stream or step gives. Of its columns, `hidden` are a record's place in its stream, as long as no
+    expression names them; `lost` are those of them that not all of the flows had that were merged."""
+
+    columns: tuple[Column, ...]
+    hidden: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(column.name.lower() for column in self.columns)
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The types of the columns that a result has, by name in lower case."""
+        return {each.name.lower(): each.type for each in self.columns if each.name.lower() not in self.hidden}
+
+
+class _Check:
+    """The check of one pipeline: what each stream and step gives, and the findings so far."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, pipeline: Pipeline) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self._rules = Rules(connection)
+        self._relations: dict[str, _Relation] = {}
+        self._findings: list[Finding] = []
+
+    def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
+        streams = {stream.name: stream for stream in self._pipeline.streams}
+        for found in discovered:
+            self._stream(streams[found.stream], found)
+        for step in self._pipeline.steps:
+            self._step(step)
+        results = {write.table: self._result(write) for write in self._pipeline.writes if write.step in self._relations}
+        if self._findings:
+            raise Refused(*self._findings)
+        return results
+
+    def _stream(self, stream: Stream, found: Discovered) -> None:
+        where = f"stream {stream.name!r}"
+        self._imported(stream.placement, where)
+        columns = (*found.columns, Column(PARTITION, "INTEGER"))
+        if not self._repeated(columns, where, "land it with other column names"):
+            self._table(stream.name, columns)
+            self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
+
+    def _step(self, step: Step) -> None:
+        self._imported(step.placement, _where(step))
+        checked = [self._expression(step, text, inputs) for text, inputs in _expressions(step)]
+        trees = [tree for tree in checked if tree is not None]
+        if len(trees) < len(checked) or not all(name in self._relations for name in step.inputs):
+            return
+        columns = self._declared(step) if step.function else self._selected(step, trees)
+        if columns is None:
+            return
+        relation = self._relation(step, columns, trees)
+        if self._key_fits(step, relation) and self._repeatable(step, relation):
+            self._relations[step.name] = relation
+
+    def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
+        """The parse tree of an expression that may be used in `step`, else None and findings."""
+        there = [self._relations[name] for name in inputs if name in self._relations]
+        try:
+            tree = parse(self._connection, text)
+        except Refused as refusal:
+            (finding,) = refusal.findings
+            self._findings.append(Finding(finding.what, f"{_where(step)}: {text}", finding.then))
+            return None
+        wrong = self._rules.broken(
+            tree,
+            aggregates=step.op in _AGGREGATING,
+            columns=frozenset[str]().union(*(each.names for each in there)),
+            relations={name.lower() for name in self._relations},
+        )
+        if step.op == "cogroup" and not self._rules.aggregates(tree):
+            wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
+        for name in self._lost(inputs, tree):
+            wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
+        self._findings.extend(Finding(what, f"{_where(step)}: {text}", then) for what, then in wrong.items())
+        return None if wrong else tree
+
+    def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
+        """The columns that a step's SELECT gives, by DuckDB; a cogroup's are first looked at side by side."""
+        if step.op == "merge" and not self._alike(step, {name: self._relations[name] for name in step.inputs}):
+            return None
+        if step.op == "cogroup":
+            sides = [
+                self._described(step, [tree], self._pipeline.flow(name).aggregated(text), (name,))
+                for name, text, tree in zip(step.inputs, step.expressions, trees, strict=True)
+            ]
+            if None in sides:
+                return None
+        columns = self._described(step, trees, step.sql, step.inputs)
+        if columns is not None:
+            create_views(self._connection, [step])
+        return columns
+
+    def _described(
+        self, step: Step, trees: Sequence[Tree], sql: str, inputs: Sequence[str]
+    ) -> tuple[Column, ...] | None:
+        try:
+            described = self._connection.execute(f"DESCRIBE {sql}").fetchall()
+        except duckdb.Error as error:
+            self._findings.extend(self._explained(step, trees, error, inputs))
+            return None
+        columns = tuple(Column(name, kind) for name, kind, *_ in described)
+        then = "name one of them otherwise with AS, or leave it out: * EXCLUDE"
+        return None if self._repeated(columns, _where(step), then) else columns
+
+    def _declared(self, step: Step) -> tuple[Column, ...] | None:
+        """The columns that a function is declared to give, their types as DuckDB writes them."""
+        before = len(self._findings)
+        function = self._imported(step.function or "", _where(step))
+        if function is not None and not callable(function):
+            self._findings.append(Finding(f"{step.function} is no function", _where(step), "name one"))
+        columns = []
+        for column in step.columns:
+            try:
+                columns.append(Column(column.name, str(self._connection.sqltype(column.type))))
+            except duckdb.Error:
+                what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
+                self._findings.append(Finding(what, _where(step), "name a type, as BIGINT"))
+        self._repeated(columns, _where(step), "declare each column once")
+        if len(self._findings) > before:
+            return None
+        self._table(step.name, columns)
+        return tuple(columns)
+
+    def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> _Relation:
+        if step.function:
+            return _Relation(columns)
+        inputs = [self._relations[name] for name in step.inputs]
+        asked = {parts[-1].lower() for parts in columns_named(list(trees))}
+        names = {column.name.lower() for column in columns}
+        hidden = (frozenset[str]().union(*(each.hidden for each in inputs)) - asked) & names
+        lost = frozenset[str]().union(*(each.lost for each in inputs))
+        if step.op == "merge":
+            lost |= {name for name in hidden if not all(name in each.names for each in inputs)}
+        return _Relation(columns, hidden, lost & hidden)
+
+    def _repeatable(self, step: Step, relation: _Relation) -> bool:
+        """A combine is applied to its own results."""
+        return step.op != "combine" or self._alike(
+            step, {step.inputs[0]: self._relations[step.inputs[0]], step.name: relation}
+        )
+
+    def _alike(self, step: Step, relations: Mapping[str, _Relation]) -> bool:
+        """Whether all have the same columns; findings where not."""
+        shown = {name: relation.shown for name, relation in relations.items()}
+        before = len(self._findings)
+        for column in dict.fromkeys(column for each in shown.values() for column in each):
+            types = {name: each.get(column, "missing") for name, each in shown.items()}
+            if len(set(types.values())) > 1:
+                listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
+                then = "give them the same columns, of the same types: cast, or leave it out"
+                self._findings.append(Finding(f"column {column!r} is {listed}", _where(step), then))
+        return len(self._findings) == before
+
+    def _key_fits(self, step: Step, relation: _Relation) -> bool:
+        """Whether a new key is there and of its format; a finding if not."""
+        if not step.key or not (step.rekeys or step.function):
+            return True
+        found = {column.name: column.type for column in relation.columns}.get(step.key)
+        wanted = KEY_TYPES[step.key_format]
+        if found is None:
+            what, then = f"there is no column {step.key!r}", f"correct the name; {self._listed(step.inputs)}"
+        elif found not in wanted:
+            what = f"key column {step.key!r} is {found}, not {' or '.join(wanted)} under key format {step.key_format!r}"
+            then = "cast it, or name the key format that fits"
+        else:
+            return True
+        self._findings.append(Finding(what, _where(step), then))
+        return False
+
+    def _imported(self, path: str, where: str) -> object:
+        """What an import path names; None, and a finding if it is one, if there is nothing."""
+        try:
+            return imported(path, where) if is_import_path(path) else None
+        except Refused as refusal:
+            self._findings.extend(refusal.findings)
+            return None
+
+    def _table(self, name: str, columns: Sequence[Column]) -> None:
+        listed = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)
+        self._connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")
+
+    def _result(self, write: Write) -> tuple[Column, ...]:
+        relation = self._relations[write.step]
+        columns = tuple(column for column in relation.columns if column.name.lower() in relation.shown)
+        where = f"table {write.table!r}, from step {write.step!r}"
+        for column in columns:
+            if write.lineage and column.name.lower() in LINEAGE:
+                what = f"column {column.name!r} is there already, and lineage=True adds one of that name"
+                self._findings.append(Finding(what, where, "name the column otherwise"))
+            if _NO_NAME & set(column.name):
+                what = f"a table cannot have a column named {column.name!r}"
+                self._findings.append(Finding(what, where, "give it a plain name with AS"))
+        return columns
+
+    def _explained(
+        self, step: Step, trees: Sequence[Tree], error: duckdb.Error, inputs: Sequence[str]
+    ) -> list[Finding]:
+        """One finding for each unknown column, or what DuckDB says."""
+        unknown = sorted({name for tree in trees for name in self._unknown(inputs, tree)})
+        if unknown:
+            then = f"correct the name; {self._listed(inputs)}"
+            return [Finding(f"there is no column {name!r}", _where(step), then) for name in unknown]
+        what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
+        return [Finding(what, _where(step), f"correct the expression; {self._listed(inputs)}")]
+
+    def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        known = names_made(tree).union(*(self._relations[name].names for name in inputs))
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            if first not in known and not (rest and rest[0] in self._aliased(inputs, first).names):
+                yield ".".join(parts)
+
+    def _lost(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
+        for parts in columns_named(tree):
+            first, *rest = (part.lower() for part in parts)
+            lost = frozenset[str]().union(*(self._relations[name].lost for name in inputs if name in self._relations))
+            if first in lost or (rest and rest[0] in self._aliased(inputs, first).lost):
+                yield ".".join(parts)
+
+    def _aliased(self, inputs: Sequence[str], alias: str) -> _Relation:
+        """The input of that alias, one without columns if there is none."""
+        named = {self._pipeline.flow(name).alias.lower(): name for name in inputs}
+        return self._relations.get(named.get(alias, ""), _Relation(()))
+
+    def _listed(self, inputs: Sequence[str]) -> str:
+        there = {name: [column.name for column in self._relations[name].columns] for name in inputs}
+        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in there.items())
+
+    def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
+        names = [column.name.lower() for column in columns]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        self._findings.extend(Finding(f"two columns are named {name!r}", where, then) for name in repeated)
+        return bool(repeated)
+
+
+def _expressions(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A step's expressions, each with the inputs whose columns it sees."""
+    for number, text in enumerate(step.expressions):
+        yield text, (step.inputs[number],) if step.op == "cogroup" else step.inputs
+
+
+def _where(step: Step) -> str:
+    return f"step {step.name!r}"

@@ -1,0 +1,47 @@
+"""The Arrow schema of a result table's data files."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import duckdb
+import pyarrow as pa
+
+from partitioning.model.plan import PlannedWrite
+
+_LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.timestamp("s"): pa.timestamp("us"),
+    pa.timestamp("ms"): pa.timestamp("us"),
+}
+
+
+def folder(store_root: str, table: str) -> str:
+    """The URI of a result table; paths of its data files are relative to it."""
+    return f"{store_root}/tables/{table}"
+
+
+@cache
+def table_schema(write: PlannedWrite) -> pa.Schema:
+    """What the data files of a result table hold: its columns, then `_batch` and `_task` if it keeps lineage.
+
+    Unsigned integers, which Delta lacks, are widened; timestamps are in microseconds, and in UTC if they have
+    a time zone.
+    """
+    nulls = ", ".join(f"NULL::{column.type}" for column in write.columns)
+    with duckdb.connect() as connection:
+        given = connection.execute(f"SELECT {nulls}").to_arrow_table().schema.types
+    fields = [pa.field(column.name, _written(kind)) for column, kind in zip(write.columns, given, strict=True)]
+    return pa.schema([*fields, *(_LINEAGE if write.declared.lineage else ())])
+
+
+def _written(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_timestamp(kind) and kind.tz:
+        kind = pa.timestamp(kind.unit, "UTC")
+    return _WIDER.get(kind, kind)
