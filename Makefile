@@ -14,10 +14,10 @@ setup: $(READY) ## Set up .venv; the other commands do it themselves
 demo: $(READY) ## Run the main job on real flights, from plan to published tables
 	@$(BIN)/coset demo
 
-serve: $(READY) ## Keep the demo's S3 server running, to look around
+serve: $(READY) ## Keep the demo's S3 server and a Spark server running, to look around
 	@$(BIN)/coset serve
 
-airflow: $(READY) ## Keep the S3 server, Airflow's scheduler and its web page running
+airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page running
 	@$(BIN)/coset serve --airflow
 
 test: $(READY) ## Run every test
@@ -53,4 +53,6 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@# Spark starts faster with it, but without it too.
+	@$(BIN)/python -m batches.runners.rehearsal >/dev/null 2>&1 || true
 	@touch $@

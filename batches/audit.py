@@ -1,15 +1,16 @@
 """The audit: from the receipts of a batch to three small tables, which Great Expectations then judges.
 
-`coverage` has a row for each stream partition, `keys` the sampled keys with the task that took them, and
-`violations` the first records that broke a rule. All three are stored as Parquet beside the batch.
+`coverage` has a row for each partition of each input of a stage, `keys` the sampled keys with the task that took
+them, and `violations` the first records that broke a rule. All three are stored as Parquet beside the batch.
 """
 
 from __future__ import annotations
 
 import io
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import duckdb
 import numpy as np
@@ -17,20 +18,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.documents.document import digest
+from batches.receipts import receipts
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, read_key
-from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import Plan, PlannedPartition, PlannedStream, TaskGroup, TaskRef
-from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, Receipt, TaskReceipt
-from partitioning.model.streams import REFUSE
+from partitioning.model.artefact import Role
+from partitioning.model.plan import Plan, PlannedStream, TaskRef
+from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, Violation
+from partitioning.model.streams import NullKeys, Stream
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
 _CHUNK = 1 << 20
 
-_TEXTS = {"stage", "stream", "key", "rule", "sentence", "null_keys", "digest_planned", "digest_found"}
+_TEXTS = {"stage", "input", "key", "violation", "sentence", "null_keys", "digest_planned", "digest_found"}
 
 
 def _schema(columns: str) -> pa.Schema:
@@ -40,11 +41,11 @@ def _schema(columns: str) -> pa.Schema:
 
 _TABLES = {
     "coverage": _schema(
-        "stage stream partition table null_keys beginning committed start end planned read_min read_max taken dropped "
+        "stage input partition table null_keys start end planned read_min read_max taken dropped "
         "nulls refused_nulls digest_planned digest_found disorder foreign stray keys"
     ),
-    "keys": _schema("stage stream key task partition offset"),
-    "violations": _schema("rule stage task stream partition offset key sentence"),
+    "keys": _schema("stage input key task partition offset"),
+    "violations": _schema("violation stage task input partition offset key sentence"),
 }
 
 
@@ -53,7 +54,7 @@ class Audit:
     """The audit tables of a batch's attempt; their columns are those of `_TABLES`.
 
     `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
-    in more than one task first. Keys are text, as `partitioning.model.placement.read_key` reads them.
+    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them.
     """
 
     coverage: pd.DataFrame
@@ -67,8 +68,7 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     Raises Refused, with all findings, if a receipt or a file of keys is missing, is of another plan or
     does not say exactly what its tasks were planned to read.
     """
-    receipts = _receipts(ledger, plan, attempt)
-    tasks = {receipt.task: receipt for each in receipts for receipt in each.tasks}
+    tasks = {receipt.task: receipt for group in receipts(ledger, plan, attempt) for receipt in group.tasks}
     tables = {
         "coverage": pa.Table.from_pylist(_coverage(plan, tasks.values()), _TABLES["coverage"]),
         "keys": _keys(ledger, tasks.values()),
@@ -122,102 +122,44 @@ def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
     return Finding(what, ledger.uri(key), f"run `coset run {ledger.pipeline}`: it audits the batch again")
 
 
-def _receipts(ledger: Ledger, plan: Plan, attempt: int) -> list[Receipt]:
-    found, findings = [], []
-    for group in plan.groups:
-        receipt = ledger.receipt(plan.batch, attempt, group.group)
-        where = ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group.group}"))
-        if receipt is None:
-            findings.append(_missing(ledger, plan, group, where))
-        else:
-            findings.extend(_misfits(plan, attempt, group, receipt, where))
-            found.append(receipt)
-    if findings:
-        raise Refused(*findings)
-    return found
-
-
-def _missing(ledger: Ledger, plan: Plan, group: TaskGroup, where: str) -> Finding:
-    uri = ledger.uri(ledger.key("plans", plan.batch))
-    command = f"spark-submit spark_jobs/run_group.py --plan {uri} --digest {digest(plan)} --group {group.group}"
-    return Finding(
-        f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end",
-        where,
-        f"run `coset run {plan.pipeline}`, or that group alone: `{command}`",
-    )
-
-
-def _misfits(plan: Plan, attempt: int, group: TaskGroup, receipt: Receipt, where: str) -> list[Finding]:
-    then = f"run `coset abandon {plan.pipeline}`: the receipt is not one of this plan"
-    if receipt.plan != digest(plan):
-        return [Finding(f"the receipt is of plan {receipt.plan}, not of {digest(plan)}", where, then)]
-    findings = []
-    if (receipt.group, receipt.attempt) != (group.group, attempt):
-        what = f"the receipt is of group {receipt.group}, attempt {receipt.attempt}"
-        findings.append(Finding(what, where, then))
-    counts = Counter(each.task for each in receipt.tasks)
-    for task in sorted(set(group.tasks) | set(counts)):
-        if counts[task] != (task in group.tasks):
-            what = f"task {task} has {counts[task]} receipts, planned is {int(task in group.tasks)}"
-            findings.append(Finding(what, where, then))
-    for each in receipt.tasks:
-        if each.task in group.tasks:
-            findings.extend(Finding(what, where, then) for what in _misread(plan, each))
-    return findings
-
-
-def _misread(plan: Plan, receipt: TaskReceipt) -> list[str]:
-    """Where what a task says it was to read is not what the plan says."""
-    task = plan.stage(receipt.task.stage).tasks[receipt.task.task]
-    planned = {(s, p): str(plan.stream(s).range(p)) for s, numbers in task.reads.items() for p in numbers}
-    stated = Counter((each.stream, each.partition) for each in receipt.partitions)
-    found = [f"task {receipt.task} accounts {n} times for {s}-{p}" for (s, p), n in stated.items() if n > 1]
-    found += [f"task {receipt.task} does not account for {planned[each]}" for each in planned if each not in stated]
-    for each in receipt.partitions:
-        text = f"{each.stream}-{each.partition}@[{each.start},{each.end})"
-        if planned.get((each.stream, each.partition)) != text:
-            found.append(f"task {receipt.task} accounts for {text}, which is not planned for it")
-    return found
-
-
 def _coverage(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
-    seen: dict[tuple[str, int], list[PartitionReceipt]] = defaultdict(list)
+    accounts: dict[tuple[str, str, int], list[PartitionReceipt]] = defaultdict(list)
     for task in tasks:
-        for each in task.partitions:
-            seen[each.stream, each.partition].append(each)
+        for seen in task.partitions:
+            accounts[task.task.stage, seen.input, seen.partition].append(seen)
     return [
-        _coverage_row(stage.name, plan.stream(name), partition, seen[name, partition.partition])
+        _coverage_row(stage.name, plan.stream(read.name), number, accounts[stage.name, read.name, number])
         for stage in plan.stages
-        for name in stage.streams
-        for partition in plan.stream(name).partitions
+        for read in stage.streams
+        for number in read.numbers
     ]
 
 
 def _coverage_row(
-    stage: str, stream: PlannedStream, planned: PlannedPartition, seen: Sequence[PartitionReceipt]
+    stage: str, stream: PlannedStream, number: int, accounts: Sequence[PartitionReceipt]
 ) -> dict[str, object]:
+    planned = stream.partitions[number]
+
     def total(figure: str) -> int:
-        return sum(getattr(each, figure) for each in seen)
+        return sum(getattr(seen, figure) for seen in accounts)
 
     return {
         "stage": stage,
-        "stream": stream.name,
-        "partition": planned.partition,
+        "input": stream.name,
+        "partition": number,
         "table": stream.declared.table,
-        "null_keys": stream.declared.null_keys,
-        "beginning": planned.beginning,
-        "committed": planned.committed,
+        "null_keys": stream.declared.null_keys.value,
         "start": planned.start,
         "end": planned.end,
         "planned": planned.end - planned.start,
-        "read_min": min((each.read for each in seen), default=0),
-        "read_max": max((each.read for each in seen), default=0),
+        "read_min": min((seen.read for seen in accounts), default=0),
+        "read_max": max((seen.read for seen in accounts), default=0),
         "taken": total("taken"),
         "dropped": total("dropped"),
         "nulls": total("nulls"),
-        "refused_nulls": total("nulls") if stream.declared.null_keys == REFUSE else 0,
+        "refused_nulls": total("nulls") if stream.declared.null_keys is NullKeys.REFUSE else 0,
         "digest_planned": f"{range_digest(planned.start, planned.end):016x}",
-        "digest_found": f"{sum(int(each.digest, 16) for each in seen) & MASK64:016x}",
+        "digest_found": f"{sum(int(seen.digest, 16) for seen in accounts) & MASK64:016x}",
         "disorder": total("disorder"),
         "foreign": total("foreign"),
         "stray": total("stray"),
@@ -229,21 +171,20 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
     """The sampled keys of all tasks; if they are many, those that more than one task of a stage took first."""
     tables, findings = [], []
     for task in tasks:
-        expected = {(each.stream, each.partition): each.keys for each in task.partitions if each.keys}
+        expected = {(seen.input, seen.partition): seen.keys for seen in task.partitions if seen.keys}
         if not expected:
             continue
-        data = ledger.store.get(task.keys) if task.keys else None
-        where = ledger.uri(task.keys or f"{ledger.pipeline}/audits")
+        left = task.left(Role.KEYS)
+        data = ledger.store.get(left[0].path) if left else None
+        where = ledger.uri(left[0].path if left else f"{ledger.pipeline}/audits")
         then = f"run `coset abandon {ledger.pipeline}`: the proof of this batch cannot be completed"
         if data is None:
             findings.append(Finding(f"the sampled keys of task {task.task} are missing", where, then))
             continue
         table = _task_keys(task.task, pq.read_table(io.BytesIO(data)))
-        counted = table.group_by(["stream", "partition"]).aggregate([([], "count_all")]).to_pydict()
-        if (
-            dict(zip(zip(counted["stream"], counted["partition"], strict=True), counted["count_all"], strict=True))
-            != expected
-        ):
+        counted = table.group_by(["input", "partition"]).aggregate([([], "count_all")]).to_pydict()
+        places = zip(counted["input"], counted["partition"], strict=True)
+        if dict(zip(places, counted["count_all"], strict=True)) != expected:
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
             findings.append(Finding(what, where, then))
         tables.append(table)
@@ -271,7 +212,7 @@ def _worst_first(sampled: pa.Table) -> pa.Table:
             WITH split AS (SELECT stage, key FROM sampled GROUP BY ALL HAVING min(task) <> max(task))
             SELECT sampled.*
             FROM sampled LEFT JOIN split ON sampled.stage = split.stage AND sampled.key = split.key
-            ORDER BY split.key IS NULL, sampled.stage, sampled.key, task, stream, partition
+            ORDER BY split.key IS NULL, sampled.stage, sampled.key, task, input, partition
             LIMIT ?
             """,
             [KEYS_JUDGED],
@@ -282,36 +223,46 @@ def _worst_first(sampled: pa.Table) -> pa.Table:
 def _violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
     return [
         {
-            "rule": offender.rule,
+            "violation": offender.violation.value,
             "stage": task.task.stage,
             "task": task.task.task,
-            "stream": each.stream,
+            "input": seen.input,
             "partition": offender.partition,
             "offset": offender.offset,
             "key": offender.key,
-            "sentence": _sentence(plan, task.task, plan.stream(each.stream), offender),
+            "sentence": _sentence(plan, task.task, seen.input, offender),
         }
         for task in tasks
-        for each in task.partitions
-        for offender in each.offenders
+        for seen in task.partitions
+        for offender in seen.offenders
     ]
 
 
-def _sentence(plan: Plan, task: TaskRef, stream: PlannedStream, offender: Offender) -> str:
-    at = f"{stream.name}-{offender.partition} at offset {offender.offset:,}"
-    if offender.rule == "null key":
-        return f"{at} has no key, and {stream.name} refuses records without one"
-    if offender.rule == "offset":
-        return f"{at} does not follow the offset before it"
-    count, cosets = len(stream.partitions), plan.stage(task.stage).cosets
+def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
+    stage, declared = plan.stage(task.stage), plan.stream(name).declared
+    at = f"{name}-{offender.partition} at offset {offender.offset:,}"
     says = f"key {offender.key!r}, {at}"
-    if offender.key is None or stream.declared.placement == OPAQUE:
-        return f"{says}: {offender.rule}"
-    hashed = hash_of(stream.declared.placement, stream.name)(
-        read_key(offender.key, stream.declared.key_format), stream.declared.key_format
-    )
-    if offender.rule == "foreign":
-        return f"{says}, belongs in partition {hashed % count} of {count}: its producer placed it otherwise"
-    if offender.rule == "stray":
-        return f"{says}, belongs to task {hashed % cosets} of {cosets}, but task {task.task} took it"
-    return f"{says}: {offender.rule}"
+    match offender.violation:
+        case Violation.NULL_KEY:
+            return f"{at} has no key, and {name} refuses records without one"
+        case Violation.OFFSET:
+            return f"{at} does not follow the offset before it"
+        case Violation.FOREIGN:
+            (count,) = (read.placement.partitions for read in stage.streams if read.name == name)
+            home = _hash(declared, offender) % count
+            belongs = f"belongs in partition {home} of {count}"
+            if count != declared.partitions:
+                belongs = f"belongs in a partition ≡ {home} modulo {count}"
+            return f"{says}, {belongs}: its producer placed it otherwise"
+        case Violation.STRAY:
+            residue = _hash(declared, offender) % stage.cosets
+            owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
+            return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
+        case _:
+            assert_never(offender.violation)
+
+
+def _hash(declared: Stream, offender: Offender) -> int:
+    assert offender.key is not None
+    key = read_key(offender.key, declared.key_format)
+    return hash_of(declared.hash, declared.name)(key, declared.key_format)

@@ -13,16 +13,17 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused
+from partitioning.model.artefact import Artefact
 from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.receipt import WrittenFile
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder, table_schema
 
@@ -50,8 +51,31 @@ def transaction_version(store_root: str, pipeline: str, table: str) -> int | Non
 
     The log decides what was published; the ledger's commits are receipts of it. Raises Refused if it cannot be read.
     """
-    with _reading(folder(store_root, table)) as found:
-        return None if found is None else _newest(found, pipeline, table)
+    with _reading(folder(store_root, table)) as table_log:
+        return None if table_log is None else _newest(table_log, pipeline, table)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The newest batch of a pipeline that a table holds, and the digest of its plan; None where that is not known."""
+
+    batch: int | None
+    plan: str | None
+
+
+def held(store_root: str, pipeline: str, table: str) -> Held | None:
+    """What a table holds of a pipeline by its Delta log; None if there is no table.
+
+    Raises Refused if the log cannot be read.
+    """
+    with _reading(folder(store_root, table)) as table_log:
+        if table_log is None:
+            return None
+        newest = _newest(table_log, pipeline, table)
+        of = {"coset.pipeline": pipeline, "coset.plan": str(newest)}
+        entries = (entry for limit in (8, None) for entry in table_log.history(limit))
+        plan = next((entry["coset.digest"] for entry in entries if of.items() <= entry.items()), None)
+        return Held(newest, plan if newest is not None else None)
 
 
 def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
@@ -60,11 +84,11 @@ def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
     Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
     be read.
     """
-    with _reading(folder(store_root, write.declared.table)) as found:
-        return None if found is None else _version_in(found, plan, write)
+    with _reading(folder(store_root, write.declared.table)) as table_log:
+        return None if table_log is None else _version_in(table_log, plan, write)
 
 
-def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[WrittenFile]) -> int:
+def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact]) -> int:
     """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
 
     May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
@@ -72,10 +96,14 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Wri
     """
     where = folder(store_root, write.declared.table)
     transaction = CommitProperties(
-        custom_metadata={"coset.plan": str(plan.batch), "coset.digest": digest(plan)},
+        custom_metadata={
+            "coset.pipeline": plan.pipeline,
+            "coset.plan": str(plan.batch),
+            "coset.digest": digest(plan),
+        },
         app_transactions=[Transaction(_application(plan.pipeline, write.declared.table), plan.batch)],
     )
-    added = [_added(file) for file in files]
+    added: list[AddAction | RemoveAction] = [_added(file) for file in files]
     error: Exception | None = None
     for _ in range(_TRIES):
         try:
@@ -146,16 +174,16 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
 
 def _check_columns(table: DeltaTable, write: PlannedWrite) -> None:
     """Raise Refused, with all findings, if the table's columns are not the plan's: both are named."""
-    there = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+    held = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     wanted = {field.name: field.type for field in table_schema(write)}
     findings = [
         Finding(
-            f"column {name!r} is {there.get(name, 'missing')} in the table, {wanted.get(name, 'missing')} in the plan",
+            f"column {name!r} is {held.get(name, 'missing')} in the table, {wanted.get(name, 'missing')} in the plan",
             table.table_uri,
             "keep the columns as they are, or write to a table of another name",
         )
-        for name in there | wanted
-        if there.get(name) != wanted.get(name)
+        for name in held | wanted
+        if held.get(name) != wanted.get(name)
     ]
     if findings:
         raise Refused(*findings)
@@ -181,9 +209,9 @@ def _application(pipeline: str, table: str) -> str:
     return f"{pipeline}:{table}"
 
 
-def _added(file: WrittenFile) -> AddAction:
+def _added(file: Artefact) -> AddAction:
     return AddAction(
-        path=file.path,
+        path=file.path.removeprefix(f"tables/{file.name}/"),
         size=file.size,
         partition_values={},
         modification_time=time.time_ns() // 1_000_000,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
-from partitioning.model.verdict import PUBLISH
+from partitioning.model.verdict import Decision
+from partitioning.values import replace
 
 
 def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
     """The figures of a published batch: of the attempt that was published. None if a receipt is gone."""
     verdict = ledger.verdict(plan.batch)
-    if verdict is None or verdict.decision != PUBLISH:
+    if verdict is None or verdict.decision is not Decision.PUBLISH:
         return None
-    found = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
-    receipts = [each for each in found if each is not None]
+    stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
+    receipts = [receipt for receipt in stored if receipt is not None]
     return statistics_of(plan, receipts) if len(receipts) == len(plan.groups) else None
 
 
@@ -26,22 +25,22 @@ def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Stati
 
     Abandoned batches and those whose receipts are gone are left out.
     """
-    found: list[Statistics] = []
+    newest_first: list[Statistics] = []
     plan = published
-    while plan is not None and len(found) < batches:
+    while plan is not None and len(newest_first) < batches:
         if (figures := statistics(ledger, plan)) is not None:
-            found.append(figures)
+            newest_first.append(figures)
         plan = ledger.plan(plan.batch - 1) if plan.batch else None
-    return tuple(reversed(found))
+    return tuple(reversed(newest_first))
 
 
-def arrivals(plan: Plan) -> tuple[Discovered, ...]:
+def replayed(plan: Plan) -> tuple[Discovered, ...]:
     """What the batch of a plan reads, as if that were all that had ever arrived: to plan it in another way."""
     return tuple(
         Discovered(
             stream.name,
             stream.columns,
-            tuple(DiscoveredPartition(each.partition, _files(each)) for each in stream.partitions),
+            tuple(DiscoveredPartition(partition.partition, _files(partition)) for partition in stream.partitions),
         )
         for stream in plan.streams
     )
@@ -49,9 +48,9 @@ def arrivals(plan: Plan) -> tuple[Discovered, ...]:
 
 def _files(planned: PlannedPartition) -> tuple[InputFile, ...]:
     """The planned part of each file, with its share of the file's size."""
-    found = []
+    files = []
     for file in planned.files:
         start, end = max(file.start, planned.start), min(file.end, planned.end)
         share = file.size * (end - start) // (file.end - file.start)
-        found.append(replace(file, start=start, end=end, size=share))
-    return tuple(found)
+        files.append(replace(file, start=start, end=end, size=share))
+    return tuple(files)

@@ -5,37 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from batches.delta import check_storable
 from batches.history import statistics
 from batches.publication import transaction_version
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents import locations as locality
+from partitioning.documents import locations
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.model.plan import RESULT, STREAM, Plan, PlannedWrite, Stage
+from partitioning.model.plan import ExchangeInput, Plan, PlannedWrite, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
+from partitioning.sections import many
 from sources.landed import discover
-from spark_jobs.sql.check import check as sql
+from spark_jobs.sql.check import check_sql
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class NextBatch:
     """The batch to work on, None if there is nothing to do; `sentence` says how that came about."""
 
     plan: Plan | None
     sentence: str
 
 
-def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
+def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
     """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
 
     The settings are for a new plan only. If others plan the same batch at the same time, the
@@ -43,64 +44,66 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
     expression or the result tables are not as they have to be, or if this version cannot run the plan.
     """
     standing = _standing(pipeline, store)
-    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
-    if taken.plan is None or taken.plan is standing.plan:
-        return taken
-    if findings := not_runnable(taken.plan):
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    if next_batch.plan is None or next_batch.plan is standing.plan:
+        return next_batch
+    if findings := not_runnable(next_batch.plan):
         raise Refused(*findings)
-    stored = Ledger(store, pipeline.name).put_plan(taken.plan)
-    if digest(stored) != digest(taken.plan):
-        return Taken(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
+    stored = Ledger(store, pipeline.name).put_plan(next_batch.plan)
+    if digest(stored) != digest(next_batch.plan):
+        return NextBatch(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
     notify(stored, standing.published, pipeline, settings)
-    return Taken(stored, taken.sentence)
+    return NextBatch(stored, next_batch.sentence)
 
 
-def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> Taken:
+def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
     """What `take_up` would give, without storing anything; also a plan that this version cannot run."""
     standing = _standing(pipeline, store)
-    taken = _open(standing, settings) or _new(pipeline, store, standing, settings)
-    if taken.plan is None or not not_runnable(taken.plan):
-        return taken
-    return Taken(taken.plan, f"{taken.sentence}; this version shows the plan but does not run it yet")
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    if next_batch.plan is None or not not_runnable(next_batch.plan):
+        return next_batch
+    return NextBatch(next_batch.plan, f"{next_batch.sentence}; this version shows the plan but does not run it yet")
 
 
 def not_runnable(plan: Plan) -> tuple[Finding, ...]:
     """The parts of a plan that this version does not run yet, a finding for each."""
     parts = [
-        (f"exchange {each.name} moves the records of {each.source} to {each.placement}", f"stage {each.stage}")
-        for each in plan.exchanges
+        (
+            f"exchange {exchange.name} moves the records of {exchange.source} to {exchange.placement}",
+            f"stage {exchange.stage}",
+        )
+        for exchange in plan.exchanges
     ]
-    parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(plan, stage))
+    parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(stage))
     then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
     return tuple(Finding(f"{what}: this version does not run that yet", where, then) for what, where in parts)
 
 
-def _not_runnable(plan: Plan, stage: Stage) -> Iterator[str]:
+def _not_runnable(stage: Stage) -> Iterator[str]:
     for step in stage.steps:
         if step.function:
             yield f"step {step.name} runs the function {step.function}"
         elif step.state:
             yield f"step {step.name} goes on from its own result of the batch before"
-    for each in stage.inputs:
-        if each.kind == RESULT:
-            yield f"what {each.step} gives is read from an earlier stage"
-        elif each.kind == STREAM and each.placement.partitions != plan.stream(each.name).declared.partitions:
-            count = plan.stream(each.name).declared.partitions
-            yield f"stream {each.name} has {count} partitions now and is read as {each.placement.partitions}"
-        elif each.only is not None:
-            yield f"of stream {each.name} partitions {', '.join(map(str, each.only))} are read apart from the others"
-    if dealt := [task for task in stage.tasks if task.owns not in ((), (task.task,))]:
-        yield f"the cosets are dealt to tasks otherwise than one each, from task {dealt[0].task} on"
+    for read in stage.inputs:
+        match read:
+            case ResultInput():
+                yield f"what {read.step} gives is read from an earlier stage"
+            case StreamInput() | ExchangeInput() | StateInput():
+                # An exchange has a finding of its own, and so has the step of a state.
+                pass
+            case _:
+                assert_never(read)
 
 
-def _open(standing: Standing, asked: Settings) -> Taken | None:
+def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     """The open batch, None if there is none."""
     if not standing.open or standing.plan is None:
         return None
-    return Taken(standing.plan, _taken_up_again(standing.plan, standing, asked))
+    return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> Taken:
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
     """The batch after those that there are, newly planned."""
     discovered, published = discover(pipeline.streams), standing.published
     plan = plan_batch(
@@ -112,11 +115,12 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         published=published,
         settings=settings,
         statistics=statistics(Ledger(store, pipeline.name), published) if published else None,
-        locality=locality.read(store, published) if published else None,
+        locality=locations.read(store, published) if published else None,
     )
     if plan is None:
-        return Taken(None, _nothing_to_do(standing.published))
-    return Taken(plan, f"Batch {plan.batch} is planned: {plan.records:,} records in {len(plan.groups)} task groups")
+        return NextBatch(None, _nothing_to_do(standing.published))
+    what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
+    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}")
 
 
 def _standing(pipeline: Pipeline, store: Store) -> Standing:
@@ -154,7 +158,7 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
 
 def _results(pipeline: Pipeline, discovered: tuple[Discovered, ...]) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, all of them of types that a table can hold."""
-    results = sql.check(pipeline, discovered)
+    results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
     for write in pipeline.writes:
         try:
@@ -183,8 +187,10 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
         default=0,
     )
     differs = {
-        "scheme": any(str(given) != stage.scheme for stage, given in _given(plan, asked.schemes, asked.scheme)),
-        "partitioner": any(str(given) != stage.partitioner for stage, given in _given(plan, asked.partitioners, None)),
+        "scheme": any(wanted != stage.scheme for stage, wanted in _given(plan, asked.schemes, asked.scheme)),
+        "partitioner": any(
+            str(wanted) != stage.partitioner for stage, wanted in _given(plan, asked.partitioners, None)
+        ),
         "groups": any(min(asked.groups, tasks[wave]) != groups[wave] for wave in tasks),
         "grouper": asked.grouper != plan.grouper,
         "limit": asked.limit is not None and longest > asked.limit,
@@ -196,9 +202,9 @@ def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tu
     """The stages for which something is given, by their name or that of a step, else for all."""
     for stage in plan.stages:
         names = (stage.name, *(step.name for step in stage.steps))
-        given = next((named[name] for name in names if name in named), for_all)
-        if given is not None:
-            yield stage, given
+        wanted = next((named[name] for name in names if name in named), for_all)
+        if wanted is not None:
+            yield stage, wanted
 
 
 def _nothing_to_do(published: Plan | None) -> str:
@@ -208,9 +214,10 @@ def _nothing_to_do(published: Plan | None) -> str:
         partition.end - partition.beginning
         for stream in published.streams
         for partition in stream.partitions
-        if not stream.declared.table or all(each.declared.table for each in published.streams)
+        if not stream.declared.table or all(other.declared.table for other in published.streams)
     )
-    return f"Nothing to do: no new records since batch {published.batch} ({committed:,} records committed)"
+    since = f"no new records since batch {published.batch}"
+    return f"Nothing to do: {since} (all {committed:,} landed records are committed)"
 
 
 def _name(batch: int | None) -> str:

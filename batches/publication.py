@@ -5,7 +5,7 @@ Each function may be run again at any time, by any number of processes: what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -15,13 +15,13 @@ from batches.delta import commit, transaction_version, version_of
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import WrittenFile
-from partitioning.model.verdict import ABANDON, PUBLISH, Commit, TableVersion, Verdict
+from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from sources.s3 import filesystem, split
 from spark_jobs.table_schema import folder, table_schema
 
-__all__ = ["abandon", "decide", "files_of", "publish", "transaction_version"]
+__all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"]
 
 # boto3 keeps ten connections.
 _AT_ONCE = 8
@@ -30,7 +30,7 @@ _GIVE_UP = "restore the file, or give the batch up with `coset abandon` and run 
 _RESTORE = "restore the file from a backup and run the same command again; the verdict names it and stays"
 
 
-def decide(ledger: Ledger, plan: Plan, attempt: int, why: str) -> Verdict:
+def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
     """Decide to publish an attempt whose checks passed; the answer is the verdict that counts.
 
     A verdict to publish this plan that is there already stays, whatever attempt it names. Raises Refused, with
@@ -39,12 +39,13 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: str) -> Verdict:
     """
     identity = digest(plan)
     stored = ledger.verdict(plan.batch)
-    if stored is not None and (stored.decision, stored.plan) == (PUBLISH, identity):
+    if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
-    files = files_of(ledger, plan, attempt)
-    _check_files(ledger, files, _GIVE_UP)
-    _check_contents(ledger, plan, files)
-    return ledger.put_verdict(Verdict(identity, plan.batch, PUBLISH, attempt, why, files))
+    left = artefacts_of(ledger, plan, attempt)
+    rows = [artefact for artefact in left if artefact.role is Role.TABLE]
+    _check_files(ledger, rows, _GIVE_UP)
+    _check_contents(ledger, plan, rows)
+    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, left))
 
 
 def publish(ledger: Ledger, plan: Plan) -> Commit:
@@ -62,15 +63,12 @@ def publish(ledger: Ledger, plan: Plan) -> Commit:
     _check_tables_hold_the_batch_before(ledger, plan)
     root = ledger.store.root
     waiting = [write for write in plan.writes() if version_of(root, plan, write) is None]
-    names = {write.declared.table for write in waiting}
-    _check_files(ledger, [file for file in verdict.files if file.table in names], _RESTORE)
+    _check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
-        files = [file for file in verdict.files if file.table == write.declared.table]
-        versions.append(TableVersion(write.declared.table, commit(root, plan, write, files)))
-    ours = Commit(
-        digest(plan), plan.batch, digest(verdict), tuple(versions), tuple(str(each) for each in plan.ranges())
-    )
+        table = write.declared.table
+        versions.append(TableVersion(table, commit(root, plan, write, verdict.rows_of(table))))
+    ours = Commit(digest(plan), plan.batch, digest(verdict), tuple(versions))
     stored = ledger.put_commit(ours)
     return _agreed(ledger, stored, stored == ours)
 
@@ -94,14 +92,16 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
                 "run `coset run` to finish its publication",
             )
         )
-    return ledger.put_verdict(Verdict(digest(standing.plan), batch, ABANDON, ledger.attempt(batch), why, ()))
+    return ledger.put_verdict(
+        Verdict(digest(standing.plan), batch, Decision.ABANDON, ledger.attempt(batch), GivenUp(why), ())
+    )
 
 
 def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
     verdict, where = ledger.verdict(plan.batch), ledger.uri(ledger.key("verdicts", plan.batch))
     if verdict is None:
         raise Refused(Finding(f"batch {plan.batch} is not decided", where, "run `coset run`, which checks it first"))
-    if verdict.decision != PUBLISH:
+    if verdict.decision is not Decision.PUBLISH:
         raise Refused(Finding(f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})", where, _STATUS))
     if verdict.plan != digest(plan):
         raise Refused(Finding(f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}", where, _STATUS))
@@ -114,7 +114,7 @@ def _agreed(ledger: Ledger, stored: Commit, agrees: bool) -> Commit:
     raise Conflict(
         Finding(
             f"batch {stored.batch} has a commit of the plan {stored.plan}, tables "
-            + ", ".join(f"{each.table} at version {each.version}" for each in stored.tables)
+            + ", ".join(f"{table.table} at version {table.version}" for table in stored.tables)
             + ", which is not what the Delta logs and the plan say",
             ledger.uri(ledger.key("commits", stored.batch)),
             "find out who wrote it; if the tables are right, remove it and publish again",
@@ -125,10 +125,12 @@ def _agreed(ledger: Ledger, stored: Commit, agrees: bool) -> Commit:
 def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan) -> None:
     """Raise Refused if a table lost what an earlier commit says is in it."""
     numbers = range(plan.batch - 1, -1, -1)
-    before = next((found for number in numbers if (found := ledger.commit(number)) is not None), None)
+    before = next((commit for number in numbers if (commit := ledger.commit(number)) is not None), None)
     if before is None:
         return
-    held = {each.table: transaction_version(ledger.store.root, plan.pipeline, each.table) for each in before.tables}
+    held = {
+        written.table: transaction_version(ledger.store.root, plan.pipeline, written.table) for written in before.tables
+    }
     findings = [
         Finding(
             f"the table holds {'no batch' if newest is None else f'batch {newest} as its newest'}, "
@@ -143,13 +145,13 @@ def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan) -> None:
         raise Refused(*findings)
 
 
-def files_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[WrittenFile, ...]:
+def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ...]:
     """The files that the receipts of an attempt name.
 
     Raises Refused, with all findings, if a receipt is missing or does not fit the plan.
     """
     tables = {write.declared.table for write in plan.writes()}
-    files: list[WrittenFile] = []
+    left: list[Artefact] = []
     findings = []
     for group in plan.groups:
         receipt = ledger.receipt(plan.batch, attempt, group.group)
@@ -161,25 +163,30 @@ def files_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[WrittenFile, ...
                 Finding(f"the receipt is of the plan {receipt.plan}, not of {digest(plan)}", where, _STATUS)
             )
         else:
-            files.extend(file for task in receipt.tasks for file in task.files)
-    known: set[tuple[str, str]] = set()
-    for file in files:
-        where = f"{folder(ledger.store.root, file.table)}/{file.path}"
-        if file.table not in tables:
-            findings.append(Finding(f"the plan writes no table {file.table!r}", where, _STATUS))
-        if (file.table, file.path) in known:
+            left.extend(artefact for task in receipt.tasks for artefact in task.artefacts)
+    known: set[str] = set()
+    for artefact in left:
+        where = ledger.uri(artefact.path)
+        if artefact.role is Role.TABLE and not _is_of(artefact, tables):
+            findings.append(Finding(f"the plan writes no table {artefact.name!r} there", where, _STATUS))
+        if artefact.path in known:
             findings.append(Finding("two tasks say they wrote this file", where, _GIVE_UP))
-        known.add((file.table, file.path))
+        known.add(artefact.path)
     if findings:
         raise Refused(*findings)
-    return tuple(sorted(files))
+    return tuple(sorted(left))
 
 
-def _check_files(ledger: Ledger, files: Sequence[WrittenFile], then: str) -> None:
+def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
+    """Whether it lies in the folder of the table that it is said to be of, and that is one of these."""
+    return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
+
+
+def _check_files(ledger: Ledger, files: Sequence[Artefact], then: str) -> None:
     """Raise Refused, with every file that is not in the store as its receipt says."""
 
-    def look(file: WrittenFile) -> str | None:
-        entry = ledger.store.head(f"tables/{file.table}/{file.path}")
+    def look(file: Artefact) -> str | None:
+        entry = ledger.store.head(file.path)
         if entry is None:
             return "the file is missing"
         if (entry.size, entry.etag) != (file.size, file.etag):
@@ -189,20 +196,20 @@ def _check_files(ledger: Ledger, files: Sequence[WrittenFile], then: str) -> Non
     _check_each(ledger, files, look, then)
 
 
-def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[WrittenFile]) -> None:
+def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> None:
     """Raise Refused, with every file that does not have its table's columns or its receipt's record count."""
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
     files_in_store = filesystem()
 
-    def look(file: WrittenFile) -> str | None:
-        path = "/".join(split(f"{folder(ledger.store.root, file.table)}/{file.path}"))
+    def look(file: Artefact) -> str | None:
+        path = "/".join(split(ledger.uri(file.path)))
         try:
             footer = pq.read_metadata(path, filesystem=files_in_store)
         except (pa.ArrowException, OSError) as error:
             return f"the file cannot be read as Parquet: {error}"
         columns = footer.schema.to_arrow_schema()
-        if not columns.equals(wanted[file.table]):
-            return f"the file has the columns {_columns(columns)}, its table {_columns(wanted[file.table])}"
+        if not columns.equals(wanted[file.name]):
+            return f"the file has the columns {_columns(columns)}, its table {_columns(wanted[file.name])}"
         if footer.num_rows != file.records:
             return f"the file has {footer.num_rows} records, its receipt says {file.records}"
         return None
@@ -210,20 +217,14 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[WrittenFile]) ->
     _check_each(ledger, files, look, _GIVE_UP)
 
 
-def _check_each(
-    ledger: Ledger, files: Sequence[WrittenFile], look: Callable[[WrittenFile], str | None], then: str
-) -> None:
+def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artefact], str | None], then: str) -> None:
     """Look at all files, several at once. Raise Refused with everything that was found."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         looked = list(zip(files, pool.map(look, files), strict=True))
-    findings = [
-        Finding(what, f"{folder(ledger.store.root, file.table)}/{file.path}", then)
-        for file, what in looked
-        if what is not None
-    ]
+    findings = [Finding(what, ledger.uri(file.path), then) for file, what in looked if what is not None]
     if findings:
         raise Refused(*findings)
 
 
-def _columns(found: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in found)
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -7,20 +7,21 @@ found done. Between steps goes nothing but a `BatchRef`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.document import canonical, digest
-from partitioning.documents.ledger import Ledger, open_plan
+from partitioning.documents.document import canonical
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
+from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.verdict import PUBLISH, Commit, Verdict
+from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown
 
 if TYPE_CHECKING:
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
 
 # Airflow keeps 250 characters of a label.
 _LABEL_WIDTH = 200
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRef:
-    """A batch, by the address of its plan and the digest that the plan must have."""
-
-    plan_uri: str
-    digest: str
-
-    def load(self) -> tuple[Ledger, Plan]:
-        """The plan and the ledger it lies in. Raises Refused if it is not there or is another than was meant."""
-        return open_plan(self.plan_uri, self.digest)
 
 
 def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> tuple[BatchRef | None, str]:
@@ -51,19 +40,18 @@ def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> 
 
     store = S3Store(store_root)
     taken = take_up(pipeline, store, settings)
-    return (ref(store, taken.plan) if taken.plan else None), taken.sentence
-
-
-def ref(store: S3Store, planned: Plan) -> BatchRef:
-    """How to refer to a stored plan."""
-    ledger = Ledger(store, planned.pipeline)
-    return BatchRef(ledger.uri(ledger.key("plans", planned.batch)), digest(planned))
+    return (BatchRef.of(store, taken.plan) if taken.plan else None), taken.sentence
 
 
 def group_labels(batch: BatchRef) -> dict[int, str]:
     """What each task group is called where people see it, by its number."""
     _, planned = batch.load()
     return {group.group: label(group) for group in planned.groups}
+
+
+def waves(batch: BatchRef) -> tuple[tuple[int, ...], ...]:
+    """The numbers of the task groups of each wave; those of one run before those of the next."""
+    return batch.load()[1].waves
 
 
 def plan_page(batch: BatchRef) -> str:
@@ -103,7 +91,8 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     """
     from batches import audit as auditing  # noqa: PLC0415
     from batches import publication  # noqa: PLC0415
-    from expectations.checkpoint import judge  # noqa: PLC0415
+    from batches.continuity import continuity  # noqa: PLC0415
+    from expectations.checkpoint import Evidence, judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
 
     ledger, planned = batch.load()
@@ -111,11 +100,10 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
     tables = auditing.load(ledger, planned, attempt)
+    before = continuity(ledger, planned)
     judgement = judge(
         planned,
-        tables.coverage,
-        tables.keys,
-        tables.violations,
+        Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables),
         _rows_with_expectations(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),
@@ -125,7 +113,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     if not judgement.success:
         ledger.close_attempt(planned.batch, attempt, report)
         raise Refused(*judgement.findings)
-    return _decided(publication.decide(ledger, planned, attempt, judgement.summary))
+    return _decided(publication.decide(ledger, planned, attempt, judgement.why))
 
 
 def publish(batch: BatchRef) -> str:
@@ -142,7 +130,7 @@ def report(batch: BatchRef, docs_folder: Path) -> str:
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
     sections = []
-    if verdict is not None and verdict.decision == PUBLISH:
+    if verdict is not None and verdict.decision is Decision.PUBLISH:
         sections.append(_coverage(auditing.load(ledger, planned, verdict.attempt).coverage))
     return "\n".join(
         [
@@ -162,7 +150,7 @@ def _decided(verdict: Verdict) -> str:
 
 
 def _published(commit: Commit) -> str:
-    tables = ", ".join(f"{each.table} at version {each.version}" for each in commit.tables)
+    tables = ", ".join(f"{published.table} at version {published.version}" for published in commit.tables)
     return f"Batch {commit.batch} is published: {tables}"
 
 
@@ -171,31 +159,28 @@ def _rows_with_expectations(ledger: Ledger, planned: Plan, attempt: int) -> Mapp
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from batches.publication import files_of  # noqa: PLC0415
+    from batches.publication import artefacts_of  # noqa: PLC0415
     from sources.s3 import filesystem, split  # noqa: PLC0415
-    from spark_jobs.table_schema import folder, table_schema  # noqa: PLC0415
+    from spark_jobs.table_schema import table_schema  # noqa: PLC0415
 
-    files = files_of(ledger, planned, attempt)
-    found: dict[str, pd.DataFrame] = {}
+    left = artefacts_of(ledger, planned, attempt)
+    rows: dict[str, pd.DataFrame] = {}
     for write in planned.writes():
         if not write.declared.expectations:
             continue
         table = write.declared.table
-        bucket, key = split(folder(ledger.store.root, table))
         parts = [
-            pq.read_table(f"{bucket}/{key}/{file.path}", filesystem=filesystem(), partitioning=None)
-            for file in files
-            if file.table == table
+            pq.read_table("/".join(split(ledger.uri(artefact.path))), filesystem=filesystem(), partitioning=None)
+            for artefact in left
+            if (artefact.role, artefact.name) == (Role.TABLE, table)
         ]
-        found[table] = pa.concat_tables([table_schema(write).empty_table(), *parts]).to_pandas()
-    return found
+        rows[table] = pa.concat_tables([table_schema(write).empty_table(), *parts]).to_pandas()
+    return rows
 
 
 def _coverage(coverage: pd.DataFrame) -> Section:
     sums = ["planned", "taken", "dropped", "nulls", "keys"]
-    streams = coverage.groupby(["stage", "stream"], sort=False)[sums].sum().reset_index()
-    rows = tuple(
-        (each.stage, each.stream, *(f"{getattr(each, name):,}" for name in sums)) for each in streams.itertuples()
-    )
+    streams = coverage.groupby(["stage", "input"], sort=False)[sums].sum().reset_index()
+    rows = tuple((row.stage, row.input, *(f"{getattr(row, name):,}" for name in sums)) for row in streams.itertuples())
     columns = ("stage", "stream", "records planned", "taken", "dropped for want of a key", "taken without one", "keys")
     return Section("Coverage", columns, rows, ())

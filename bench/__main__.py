@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from batches.runners.spark_submit import environment
+from batches.runners.spark_settings import environment
 from bench.measure import cpu_of, measured
 from bench.party import PARTIES
 from bench.workload import Workload
@@ -50,12 +50,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the figures for machines")
     parser.add_argument("--only", nargs="+", choices=PARTIES, default=list(PARTIES), help="these parties only")
     parser.add_argument("--party", choices=PARTIES, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    workload = Workload.of(given.size, _FOLDER.resolve())
-    if given.party:
-        print(json.dumps(_run(given.party, workload, given.runs)))
+    asked = parser.parse_args()
+    workload = Workload.of(asked.size, _FOLDER.resolve())
+    if asked.party:
+        print(json.dumps(_run(asked.party, workload, asked.runs)))
         return 0
-    to = console(stderr=given.json)
+    to = console(stderr=asked.json)
     with to.status("making the workload") as status:
         workload.make()
         server = start_server(workload.folder / "s3", ("landing", "coset"))
@@ -65,15 +65,15 @@ def main() -> int:
             # Receipts of an earlier benchmark would stay and be audited in place of the new ones.
             filesystem().delete_dir_contents("coset")
             figures = {}
-            for party in given.only:
+            for party in asked.only:
                 status.update(f"running {PARTIES[party][0]}")
-                figures[party] = _measure(party, given, server.process.pid)
+                figures[party] = _measure(party, asked, server.process.pid)
         finally:
             server.stop()
-    if given.json:
+    if asked.json:
         print(json.dumps(figures))
     _show(to, figures)
-    return 0 if len({tuple(each["checksums"]) for each in figures.values()}) == 1 else 1
+    return 0 if len({tuple(party["checksums"]) for party in figures.values()}) == 1 else 1
 
 
 def _run(party: str, workload: Workload, runs: int) -> Mapping[str, Any]:
@@ -92,14 +92,14 @@ def _run(party: str, workload: Workload, runs: int) -> Mapping[str, Any]:
     return {"runs": [asdict(cost) for cost in costs], "shuffled": shuffled, "files": files}
 
 
-def _measure(party: str, given: argparse.Namespace, server: int) -> dict[str, Any]:
+def _measure(party: str, asked: argparse.Namespace, server: int) -> dict[str, Any]:
     before = cpu_of(server)
-    command = [sys.executable, "-m", "bench", "--party", party, "--size", given.size, "--runs", str(given.runs)]
+    command = [sys.executable, "-m", "bench", "--party", party, "--size", asked.size, "--runs", str(asked.runs)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.strip().rpartition("\n")[2])
-    found["server"] = (cpu_of(server) - before) / given.runs
-    found["checksums"] = _checksums(found.pop("files"))
-    return found
+    figures: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+    figures["server"] = (cpu_of(server) - before) / asked.runs
+    figures["checksums"] = _checksums(figures.pop("files"))
+    return figures
 
 
 def _checksums(files: Sequence[str]) -> list[int]:
@@ -124,35 +124,35 @@ def _show(to: Console, figures: Mapping[str, Mapping[str, Any]]) -> None:
     table = Table(title="CPU seconds of all processes / wall seconds")
     for name in ("party", "cold", "warm", "peak memory", "shuffled", "S3 server", "warm CPU × Coset's"):
         table.add_column(name, justify="left" if name == "party" else "right")
-    warm = {party: median(run["cpu"] for run in each["runs"][1:]) for party, each in figures.items()}
-    for party, each in figures.items():
-        first, *rest = each["runs"]
+    warm = {party: median(run["cpu"] for run in costs["runs"][1:]) for party, costs in figures.items()}
+    for party, costs in figures.items():
+        first, *rest = costs["runs"]
         table.add_row(
             PARTIES[party][0],
             f"{first['cpu']:.1f} / {first['wall']:.1f}",
             f"{warm[party]:.2f} / {median(run['wall'] for run in rest):.2f}",
-            f"{max(run['memory'] for run in each['runs']) / 2**20:,.0f} MiB",
-            f"{each['shuffled'] / 2**20:,.0f} MiB",
-            f"{each['server']:.1f}",
+            f"{max(run['memory'] for run in costs['runs']) / 2**20:,.0f} MiB",
+            f"{costs['shuffled'] / 2**20:,.0f} MiB",
+            f"{costs['server']:.1f}",
             f"{warm[party] / warm['coset']:.2f}" if "coset" in warm else "",
         )
     to.print(table)
-    rows, *_ = (each["checksums"] for each in figures.values())
-    same = len({tuple(each["checksums"]) for each in figures.values()}) == 1
+    rows, *_ = (costs["checksums"] for costs in figures.values())
+    same = len({tuple(party["checksums"]) for party in figures.values()}) == 1
     to.print(f"results: {rows[0]:,} rows each, " + ("all the same" if same else "they DIFFER"))
     if set(PARTIES) <= set(warm):
         _judge(to, warm, figures["coset"]["shuffled"])
 
 
 def _judge(to: Console, warm: Mapping[str, float], shuffled: int) -> None:
-    for what, found, most in (
+    for what, figure, most in (
         ("of plain PySpark's CPU", warm["coset"] / warm["pyspark"], 0.2),
         ("times the CPU of DuckDB in one process", warm["coset"] / warm["duckdb"], 1.5),
         ("times the CPU of DuckDB with cosets dealt to processes by hand", warm["coset"] / warm["duckdb-cosets"], 1.5),
         ("bytes shuffled", shuffled, 0),
     ):
-        verdict = "reached" if found <= most else "MISSED"
-        to.print(f"{verdict}: Coset with its proof, warm: {found:.2f} {what}, to reach {most}")
+        verdict = "reached" if figure <= most else "MISSED"
+        to.print(f"{verdict}: Coset with its proof, warm: {figure:.2f} {what}, to reach {most}")
 
 
 if __name__ == "__main__":

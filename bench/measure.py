@@ -60,11 +60,11 @@ def _tree() -> list[int]:
                 parents.setdefault(_status(int(folder.name), "PPid"), []).append(int(folder.name))
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    found, new = [], [os.getpid()]
+    family, new = [], [os.getpid()]
     while new:
-        found += new
+        family += new
         new = [child for pid in new for child in parents.get(pid, ())]
-    return found
+    return family
 
 
 def _forget_peaks() -> None:

@@ -6,46 +6,57 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
 from batches.audit import audit
-from batches.runners.spark_submit import configuration
+from batches.runners.spark_settings import configuration
 from bench.party import MASTER, Run, shuffled
 from bench.workload import STORE, Workload, pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import digest
+from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt, TaskReceipt
-from partitioning.model.streams import InputFile
+from partitioning.model.artefact import Role
+from partitioning.model.order import Order, OrderedStream
+from partitioning.model.plan import Plan, PlannedPartition
+from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
 from sources.landed import discover
-from spark_jobs.feed import Inspect
-from spark_jobs.inspection import Inspection
-from spark_jobs.kernel import run_task
-from spark_jobs.sql.check import check
+from sources.reader import Batch
+from spark_jobs.group import orders
+from spark_jobs.intake import Inspect, Proved
+from spark_jobs.kernel import run_order
+from spark_jobs.proof import SAMPLED
+from spark_jobs.sql.check import check_sql
 
 
-class Unproved(Inspection):
-    """No inspection at all: what the proof costs is the difference."""
+class Unproved:
+    """No inspection at all: what the proof costs is the difference. The workload's tasks take whole partitions."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ()
+    columns = ()
 
-    def take(self, batch: pa.RecordBatch, file: InputFile) -> pa.RecordBatch:
-        return batch
+    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
+        self._name, self._planned = ordered.read.name, planned
+
+    def records(self, batch: Batch) -> pa.RecordBatch:
+        return batch.records
+
+    def receipt(self) -> PartitionReceipt:
+        planned, none = self._planned, (0, 0, 0, 0)
+        return PartitionReceipt(
+            self._name, planned.partition, planned.start, planned.end, *none, "", *none, offenders=(), heavy=()
+        )
 
     def keys(self) -> pa.Table:
-        return pa.schema([("key", pa.string()), ("offset", pa.int64())]).empty_table()
+        return SAMPLED.empty_table()
 
 
 @contextmanager
 def proved(workload: Workload) -> Iterator[Run]:
     """Coset's kernel in Spark on the S3 store, with receipts and the audit of them."""
-    with _session(Inspection) as (plan, run):
+    with _session(Proved) as (plan, run):
 
         def run_and_audit(number: int) -> tuple[list[str], int]:
             tasks, shuffled = run(number)
@@ -73,21 +84,26 @@ def unproved(workload: Workload) -> Iterator[Run]:
 
 @contextmanager
 def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
-    made = pipeline()
-    found = discover(made.streams)
-    plan = plan_batch(made, found, check(made, found), settings=Settings(groups=1))
+    bench = pipeline()
+    discovered = discover(bench.streams)
+    plan = plan_batch(bench, discovered, check_sql(bench, discovered), settings=Settings(groups=1))
     assert plan is not None
     settings = {**configuration(MASTER), "spark.master": MASTER, "spark.app.name": "bench"}
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            tasks = spark.parallelize(plan.groups[0].tasks, len(plan.groups[0].tasks))
+            sent = orders(plan, plan.groups[0], number, STORE)
             before = shuffled(spark)
-            receipts = tasks.map(lambda task: run_task(plan, task, number, STORE, inspect=inspect)).collect()
-            return tuple(receipts), shuffled(spark) - before
+            tasks = spark.parallelize(sent, len(sent)).map(lambda order: _receipt(order, inspect)).collect()
+            receipts = tuple(msgspec.json.decode(task, type=TaskReceipt) for task in tasks)
+            return receipts, shuffled(spark) - before
 
         yield plan, run
 
 
+def _receipt(order: bytes, inspect: Inspect) -> bytes:
+    return msgspec.json.encode(run_order(decode(Order, order, "order"), inspect=inspect))
+
+
 def _files(tasks: tuple[TaskReceipt, ...]) -> list[str]:
-    return [f"{STORE}/tables/{file.table}/{file.path}" for task in tasks for file in task.files]
+    return [f"{STORE}/{artefact.path}" for task in tasks for artefact in task.left(Role.TABLE)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from batches.runners.spark_submit import configuration
+from batches.runners.spark_settings import configuration
 from bench.party import MASTER, Run, emptied, shuffled
 from bench.workload import Workload
 
@@ -16,7 +17,11 @@ from bench.workload import Workload
 @contextmanager
 def plain(workload: Workload) -> Iterator[Run]:
     """Plain PySpark with adaptive execution, as one would write it."""
-    settings = {**configuration(MASTER), "spark.driver.memory": "8g", "spark.sql.parquet.compression.codec": "zstd"}
+    settings: dict[str, Any] = {
+        **configuration(MASTER),
+        "spark.driver.memory": "8g",
+        "spark.sql.parquet.compression.codec": "zstd",
+    }
     # A JVM that is to work must be allowed to optimise.
     settings["spark.driver.extraJavaOptions"] = settings["spark.driver.extraJavaOptions"].split()[0]
     with SparkSession.builder.master(MASTER).config(map=settings).getOrCreate() as spark:

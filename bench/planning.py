@@ -57,13 +57,13 @@ class Figures:
 def figures(streams: int, batch: int, folder: Path) -> Figures:
     """Plan a batch of so many streams after the one before, whose stored plan lies in `folder`; store it there."""
     pipeline, columns = _pipeline(streams), {f"counts-{number}": _COLUMNS[:2] for number in range(streams)}
-    found = _found(streams, batch + 1)
+    discovered = _discovered(streams, batch + 1)
     with measured() as cost:
         before, read = _timed(lambda: _published(folder, batch - 1) if batch else None)
         plan, planned = _timed(
             lambda: plan_batch(
                 pipeline,
-                found,
+                discovered,
                 columns,
                 batch=batch,
                 parent=digest(before) if before else None,
@@ -94,19 +94,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.planning", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the figures for machines")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        streams, batch, folder = given.one
+    asked = parser.parse_args()
+    if asked.one:
+        streams, batch, folder = asked.one
         print(json.dumps(asdict(figures(int(streams), int(batch), Path(folder)))))
         return 0
     with TemporaryDirectory() as folder:
-        found = [_in_its_own_process(size, batch, folder) for size in SIZES for batch in (0, 1)]
-    if given.json:
-        print(json.dumps([asdict(each) for each in found]))
+        measured_sizes = [_in_its_own_process(size, batch, folder) for size in SIZES for batch in (0, 1)]
+    if asked.json:
+        print(json.dumps([asdict(size) for size in measured_sizes]))
         return 0
     parts = ("read the last s", "plan s", "store s", "explain s", "µs for each partition")
     columns = ("stream partitions", "tasks", "batch", *parts, "peak MiB", "document MB", "compressed MB")
-    show_table("Planning", columns, [_row(each) for each in found], (__doc__ or "").split("\n")[2:4])
+    show_table("Planning", columns, [_row(size) for size in measured_sizes], (__doc__ or "").split("\n")[2:4])
     return 0
 
 
@@ -116,11 +116,11 @@ def _in_its_own_process(streams: int, batch: int, folder: str) -> Figures:
     return Figures(**json.loads(done.stdout))
 
 
-def _row(each: Figures) -> list[object]:
-    partitions = each.streams * PARTITIONS
-    parts = [each.read, each.plan, each.store, each.explain]
-    sizes = [each.memory / 2**20, each.document / 1e6, each.packed / 1e6]
-    return [partitions, each.tasks, each.batch, *parts, sum(parts) / partitions * 1e6, *sizes]
+def _row(figures: Figures) -> list[object]:
+    partitions = figures.streams * PARTITIONS
+    parts = [figures.read, figures.plan, figures.store, figures.explain]
+    sizes = [figures.memory / 2**20, figures.document / 1e6, figures.packed / 1e6]
+    return [partitions, figures.tasks, figures.batch, *parts, sum(parts) / partitions * 1e6, *sizes]
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -136,7 +136,7 @@ def _pipeline(streams: int) -> Pipeline:
     return pipeline
 
 
-def _found(streams: int, arrivals: int) -> list[Discovered]:
+def _discovered(streams: int, arrivals: int) -> list[Discovered]:
     """Streams of which each partition has had so many arrivals, each of one file."""
     return [
         Discovered(name, _COLUMNS, tuple(DiscoveredPartition(p, _files(name, p, arrivals)) for p in range(PARTITIONS)))

@@ -101,11 +101,11 @@ class Workload:
 
 def pipeline() -> Pipeline:
     """Count and sum of both streams for each key, joined."""
-    made = Pipeline("bench", source=SOURCE)
-    views = made.stream("views", key="key", partitions=8)
-    clicks = made.stream("clicks", key="key", partitions=12)
+    bench = Pipeline("bench", source=SOURCE)
+    views = bench.stream("views", key="key", partitions=8)
+    clicks = bench.stream("clicks", key="key", partitions=12)
     viewed = views.aggregate("count(*) AS views, sum(amount)::BIGINT AS viewed")
     clicked = clicks.aggregate("count(*) AS clicks, sum(amount)::BIGINT AS clicked")
     columns = "views.views, views.viewed, clicks.clicks, clicks.clicked"
     viewed.join(clicked, columns, how="full").write("activity")
-    return made
+    return bench

@@ -9,6 +9,7 @@ from partitioning.cosets.assignment import Assignment, assign
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import assignment_document
 from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import tasks as tasks_scheme
 
 
 def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
@@ -37,7 +38,7 @@ def what_if(streams: Sequence[str], scheme: str | None, tasks: int | None) -> tu
     chosen = Scheme.parse(scheme) if scheme and scheme != "tasks" else None
     if tasks is None:
         return assign(parse_streams(streams), chosen or Scheme.parse(scheme or "cogroup")), None
-    asked = Scheme("tasks", tasks)
+    asked = tasks_scheme(tasks)
     warning = (
         f"--tasks {tasks} replaces --scheme {chosen}: the scheme is {asked}" if chosen not in (None, asked) else None
     )

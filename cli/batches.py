@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batches import publication
-from batches import steps as batch
-from batches.runners import spark_submit as submission
+from batches import publication, steps
+from batches.interpreter import run_batch
+from batches.ref import BatchRef
+from batches.runners.runner import Runner
 from cli import pipelines, plans
 from cli.output import console, show, show_json, step
 from partitioning.authoring.pipeline import Pipeline
@@ -21,26 +22,27 @@ from partitioning.model.verdict import Commit, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How to plan a new batch, where Spark runs it, and where its Data Docs go."""
+class RunOptions:
+    """How to plan a new batch, what runs its task groups, and where its Data Docs go."""
 
     settings: Settings
-    master: str
+    runner: Runner
     docs: Path
 
 
-def run(named: str, root: str, way: Way, *, until_done: bool, as_json: bool) -> None:
+def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json: bool) -> None:
     """Run the next batch, or all until nothing is left; print each one's report."""
     pipeline, done = pipelines.load(named), list[dict[str, Any]]()
     sentence = ""
-    while not done or until_done:
-        ref, sentence = _plan(pipeline, root, way.settings)
-        if ref is None:
-            break
-        _run_batch(ref, way)
-        done.append(_outcome(*ref.load()))
-        if not as_json:
-            show(batch.report(ref, way.docs), "")
+    with options.runner as runner:
+        while not done or until_done:
+            ref, sentence = _plan(pipeline, root, options.settings)
+            if ref is None:
+                break
+            run_batch(ref, runner, options.docs, step)
+            done.append(_outcome(*ref.load()))
+            if not as_json:
+                show(steps.report(ref, options.docs), "")
     if as_json:
         show_json({"sentence": sentence, "batches": done})
     elif not done or until_done:
@@ -61,7 +63,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
     if as_json:
         show_json(_outcome(ledger, plan))
     else:
-        show(batch.report(batch.ref(store, plan), docs))
+        show(steps.report(BatchRef.of(store, plan), docs))
 
 
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
@@ -70,31 +72,19 @@ def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
         raise Refused(Finding("the reason is empty", "--why", "say in some words why the batch is given up"))
     verdict = publication.abandon(Ledger(S3Store(root), pipelines.load(named).name), why)
     if as_json:
-        show_json({"batch": verdict.batch, "decision": verdict.decision, "why": verdict.why, "plan": verdict.plan})
+        show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
     else:
         show(f"Batch {verdict.batch} is abandoned ({verdict.why}); the next plan takes its records")
 
 
-def _plan(pipeline: Pipeline, root: str, settings: Settings) -> tuple[batch.BatchRef | None, str]:
+def _plan(pipeline: Pipeline, root: str, settings: Settings) -> tuple[BatchRef | None, str]:
     with step("plan") as said:
-        ref, sentence = batch.plan(pipeline, root, settings)
+        ref, sentence = steps.plan(pipeline, root, settings)
         said.append(sentence)
     if ref is not None:
-        for name in batch.group_labels(ref).values():
+        for name in steps.group_labels(ref).values():
             console(stderr=True).print(f"       {name}", markup=False)
     return ref, sentence
-
-
-def _run_batch(ref: batch.BatchRef, way: Way) -> None:
-    for group in batch.group_labels(ref):
-        with step(f"run group {group}") as said:
-            said.append(submission.submit(ref.plan_uri, ref.digest, group, way.master))
-    with step("audit") as said:
-        said.append(batch.audit(ref))
-    with step("check") as said:
-        said.append(batch.check(ref, way.docs))
-    with step("publish") as said:
-        said.append(batch.publish(ref))
 
 
 def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
@@ -105,7 +95,7 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "batch": plan.batch,
         "uri": ledger.uri(ledger.key("plans", plan.batch)),
         "records": plan.records,
-        "ranges": [str(each) for each in plan.ranges()],
+        "ranges": [str(offsets) for offsets in plan.ranges()],
         "verdict": _verdict(verdict),
         "tables": _tables(commit),
     }
@@ -114,9 +104,9 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
 def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
-    return {"decision": verdict.decision, "attempt": verdict.attempt, "why": verdict.why}
+    return {"decision": verdict.decision, "attempt": verdict.attempt, "why": str(verdict.why)}
 
 
 def _tables(commit: Commit | None) -> list[dict[str, Any]] | None:
     """The published tables and their Delta versions; None as long as the publication is not finished."""
-    return None if commit is None else [{"table": each.table, "version": each.version} for each in commit.tables]
+    return None if commit is None else [{"table": table.table, "version": table.version} for table in commit.tables]

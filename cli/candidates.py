@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
-from batches.history import arrivals
+from batches.history import replayed
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import Plan, Stage
-from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.planner import plan_batch
@@ -21,7 +21,7 @@ from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
 from sources.landed import discover
-from spark_jobs.sql.check import check as sql
+from spark_jobs.sql.check import check_sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def basis(pipeline: Pipeline, standing: Standing, past: tuple[Statistics, ...], 
     discovered = discover(pipeline.streams)
     batch = standing.plan.batch + 1 if standing.plan else 0
     parent = digest(standing.plan) if standing.plan else None
-    results = sql.check(pipeline, discovered)
+    results = check_sql(pipeline, discovered)
     new = Basis(pipeline, discovered, results, batch, parent, standing.published, past, "")
     plan = new.plan(settings)
     if plan is not None:
@@ -92,20 +92,20 @@ def _again(pipeline: Pipeline, plan: Plan, past: tuple[Statistics, ...], why: st
     """The batch of a plan, to be planned once more."""
     results = {write.declared.table: write.columns for write in plan.writes()}
     sentence = f"{why}: schemes are compared on the {many(plan.records, 'record')} of that batch"
-    return Basis(pipeline, arrivals(plan), results, plan.batch, plan.parent, None, past, sentence)
+    return Basis(pipeline, replayed(plan), results, plan.batch, plan.parent, None, past, sentence)
 
 
-def compare(found: Basis, settings: Settings, given: Sequence[str], targets: Targets) -> Compared:
+def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Targets) -> Compared:
     """The figures of each scheme for each stage, the other stages being planned as they would be.
 
     Raises Refused if the batch cannot be planned as it would be, or for a given scheme that is none.
     """
-    plan = found.plan(settings)
+    plan = basis.plan(settings)
     assert plan is not None
-    proposal = propose(plan, found.history, targets)
-    asked = [_asked(text, plan) for text in given]
+    proposal = propose(plan, basis.history, targets)
+    asked = [_asked(text, plan) for text in texts]
     rows = {
-        stage.name: tuple(_rows(found, settings, plan, stage, _candidates(stage, proposal, asked, targets)))
+        stage.name: tuple(_rows(basis, settings, plan, stage, _candidates(stage, proposal, asked, targets)))
         for stage in plan.stages
     }
     return Compared(rows, proposal)
@@ -114,7 +114,7 @@ def compare(found: Basis, settings: Settings, given: Sequence[str], targets: Tar
 def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
     """`[STAGE=]SCHEME`: a stage or a step of one, and a scheme. Raises Refused if there is none such."""
     name, _, scheme = text.rpartition("=")
-    names = [each.name for stage in plan.stages for each in (stage, *stage.steps)]
+    names = [name for stage in plan.stages for name in (stage.name, *(step.name for step in stage.steps))]
     if name and name not in names:
         listed = ", ".join(stage.name for stage in plan.stages)
         raise Refused(Finding(f"there is no stage or step {name!r}", "--scheme", f"name one of {listed}, or a step"))
@@ -125,11 +125,11 @@ def _candidates(
     stage: Stage, proposal: Proposal, asked: Sequence[tuple[str, Scheme]], targets: Targets
 ) -> Iterator[tuple[str, Scheme]]:
     """Schemes to compare for a stage, each with the word that is said of it."""
-    for scheme in (COGROUP, MAX, Scheme("elastic", 2), Scheme("elastic", 4)):
+    for scheme in (COGROUP, MAX, elastic(2), elastic(4)):
         yield str(scheme), scheme
     meeting = lcm(*(each.placement.partitions for each in stage.inputs))
     if len(stage.inputs) > 1 and meeting <= targets.max_tasks:
-        yield f"tasks({meeting})", Scheme("tasks", meeting)
+        yield f"tasks({meeting})", tasks(meeting)
     for name, scheme in asked:
         if name in ("", stage.name, *(step.name for step in stage.steps)):
             yield str(scheme), scheme
@@ -139,23 +139,23 @@ def _candidates(
 
 
 def _rows(
-    found: Basis, settings: Settings, plan: Plan, stage: Stage, candidates: Iterator[tuple[str, Scheme]]
+    basis: Basis, settings: Settings, plan: Plan, stage: Stage, candidates: Iterator[tuple[str, Scheme]]
 ) -> Iterator[Row]:
     """A row for each way to deal the stage, under all the names it has; then those that are refused."""
-    ways = [(stage.tasks, Row((stage.scheme, "now"), footprint(plan, stage), ()))]
+    deals = [(stage.tasks, Row((str(stage.scheme), "now"), footprint(plan, stage), ()))]
     refused: list[Row] = []
     for name, scheme in candidates:
         try:
-            other = found.plan(with_scheme(settings, stage.name, [step.name for step in stage.steps], scheme))
+            other = basis.plan(with_scheme(settings, stage.name, [step.name for step in stage.steps], scheme))
         except Refused as refusal:
             refused.append(Row((name,), None, refusal.findings))
             continue
         assert other is not None
         planned = other.stage(stage.name)
-        same = next((place for place, (tasks, _) in enumerate(ways) if tasks == planned.tasks), None)
+        same = next((place for place, (tasks, _) in enumerate(deals) if tasks == planned.tasks), None)
         if same is None:
-            ways.append((planned.tasks, Row((name,), footprint(other, planned), ())))
-        elif name not in (row := ways[same][1]).names:
-            ways[same] = planned.tasks, replace(row, names=(*row.names, name))
-    yield from (row for _, row in sorted(ways, key=lambda way: len(way[0])))
+            deals.append((planned.tasks, Row((name,), footprint(other, planned), ())))
+        elif name not in (row := deals[same][1]).names:
+            deals[same] = planned.tasks, replace(row, names=(*row.names, name))
+    yield from (row for _, row in sorted(deals, key=lambda deal: len(deal[0])))
     yield from dict.fromkeys(refused)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from batches.planning import preview
 from cli import pipelines
@@ -17,6 +18,7 @@ from partitioning.documents.document import decode, digest, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
+from partitioning.explain.reasons import move_reason
 from partitioning.model.plan import Plan
 
 _NEXT = "next"
@@ -71,12 +73,12 @@ def _read(named: str) -> Plan:
 
 
 def _show(before: Plan, now: Plan, *, as_json: bool) -> None:
-    found = diff(before, now)
+    differences = diff(before, now)
     if as_json:
-        show_json(_document(found, before, now))
+        show_json(_document(differences, before, now))
         return
     show(f"{_name(before)} → {_name(now)}", "")
-    for section in diff_sections(found):
+    for section in diff_sections(differences):
         show_table(section.title, section.columns, section.rows, section.notes)
 
 
@@ -84,16 +86,17 @@ def _name(plan: Plan) -> str:
     return f"{plan.pipeline}, batch {plan.batch} ({digest(plan)})"
 
 
-def _document(found: Diff, before: Plan, now: Plan) -> dict[str, Any]:
+def _document(differences: Diff, before: Plan, now: Plan) -> dict[str, Any]:
     """The diff as plain data. Shares are exact fractions."""
     return {
         "before": {"pipeline": before.pipeline, "batch": before.batch, "digest": digest(before)},
         "now": {"pipeline": now.pipeline, "batch": now.batch, "digest": digest(now)},
-        "sentences": found.sentences,
-        "changes": [dataclasses.asdict(each) for each in found.changes],
-        "handovers": [
-            dataclasses.asdict(each) | {"keys": str(each.keys), "groups": str(each.groups)} for each in found.handovers
+        "sentences": differences.sentences,
+        "changes": to_builtins(differences.changes),
+        "handovers": to_builtins(differences.handovers, enc_hook=str),
+        "moves": [
+            {"task": str(move.task), "before": move.before, "now": move.now, "why": move_reason(move.why)}
+            for move in differences.moves
         ],
-        "moves": [dataclasses.asdict(each) | {"task": str(each.task)} for each in found.moves],
-        "results": dataclasses.asdict(found.results),
+        "results": to_builtins(differences.results),
     }

@@ -1,4 +1,4 @@
-"""The `coset` command: plan, explain, diff, schemes, run, status, assign, report and abandon, without Airflow."""
+"""The `coset` command: plan, explain, diff, schemes, run, status, assign, report, abandon and takeover."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from batches.runners.choice import RunnerKind, runner
 from cli.output import Command, console
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
@@ -128,9 +129,19 @@ def run(
     groups: Groups = None,
     limit: Limit = None,
     settings: SettingsFile = None,
+    kind: Annotated[
+        RunnerKind | None,
+        typer.Option(
+            "--runner",
+            help="spark: one application of the run's own; spark-submit: one for each task group; connect: a Spark "
+            "server that runs already; local: processes without Spark. If not given, --master says it.",
+        ),
+    ] = None,
     master: Annotated[
-        str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master to submit to.")
+        str,
+        typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port."),
     ] = "local[*]",
+    memory: Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")] = "1GB",
     docs: Docs = Path(".coset/docs"),
     until_done: Annotated[bool, typer.Option("--all", help="Batch after batch, until nothing is left.")] = False,
     as_json: AsJson = False,
@@ -138,8 +149,9 @@ def run(
     """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
     from cli import batches
 
-    way = batches.Way(_settings(scheme, groups, limit, settings), master, docs)
-    batches.run(pipeline, _root(store), way, until_done=until_done, as_json=as_json)
+    runs = runner(kind or RunnerKind.at(master), master, memory)
+    options = batches.RunOptions(_settings(scheme, groups, limit, settings), runs, docs)
+    batches.run(pipeline, _root(store), options, until_done=until_done, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -185,6 +197,9 @@ def schemes(
     min_tasks: Annotated[int, typer.Option("--min-tasks", help="The fewest tasks to propose for a stage.")] = 1,
     max_tasks: Annotated[int, typer.Option("--max-tasks", help="The most tasks to propose for a stage.")] = 1000,
     settings: SettingsFile = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", help="Write what is proposed to this file, for --settings to read.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare schemes on the real sizes, propose one, and name hot keys. Stores nothing."""
@@ -192,7 +207,30 @@ def schemes(
     from partitioning.sizing.proposal import Targets
 
     targets = Targets(bytes=target_bytes, seconds=target_seconds, min_tasks=min_tasks, max_tasks=max_tasks)
-    sizes.schemes(pipeline, _root(store), _settings(None, None, None, settings), given or [], targets, as_json=as_json)
+    asked = sizes.Asked(given or [], targets, write)
+    sizes.schemes(pipeline, _root(store), _settings(None, None, None, settings), asked, as_json=as_json)
+
+
+@app.command(cls=Command)
+def takeover(
+    checkpoints: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINTS", help="A file with what Samza's CheckpointTool printed.")
+    ],
+    streams: Annotated[
+        list[str] | None, typer.Option("--stream", help="A stream and its partition count: views=8. For each.")
+    ] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", help="Instead: a pipeline, whose streams are held against them.")
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="The streams' system in Samza, if it has more.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print where the first batch starts after a Samza job, as a [starts] table for --settings. Stores nothing."""
+    from cli.takeover import take_over
+
+    take_over(checkpoints, streams or [], pipeline, system, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -241,7 +279,7 @@ def serve(
     ] = Path(".coset"),
     airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
 ) -> None:
-    """Keep the demo's S3 server running, to look around in what it holds; Ctrl-C ends it."""
+    """Keep the demo's S3 server and a Spark server running, to look around and to run pipelines; Ctrl-C ends them."""
     from demo import demo
 
     demo.serve(home, airflow=airflow)

@@ -6,12 +6,14 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 from typer.core import TyperCommand
 
@@ -34,6 +36,8 @@ class Command(TyperCommand):
 
 def console(*, stderr: bool = False) -> Console:
     """A console; its lines are wrapped in a terminal only."""
+    if stderr and _NOW.console is not None:
+        return _NOW.console
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(stderr=stderr, highlight=False, width=None if terminal else _UNWRAPPED, soft_wrap=False)
 
@@ -95,20 +99,63 @@ def progress(name: str, text: str) -> None:
 def step(name: str) -> Iterator[list[str]]:
     """Show on stderr that `name` is being done, then how long it took and the text put into the list.
 
-    A step that fails says so before its error goes on.
+    A step that fails says so before its error goes on. Several may be done at once, by threads.
     """
-    to, started, said = console(stderr=True), time.monotonic(), list[str]()
+    started, said = time.monotonic(), list[str]()
 
-    def end(word: str) -> str:
-        return f"{word:6} {name:14} {time.monotonic() - started:6.1f} s  {' '.join(said)}".rstrip()
+    def end(word: str, style: str | None = None) -> None:
+        line = f"{word:6} {name:14} {time.monotonic() - started:6.1f} s  {' '.join(said)}".rstrip()
+        _NOW.end(name, line, style)
 
+    _NOW.begin(name)
     try:
-        with to.status(f"{name} …") if to.is_terminal else nullcontext():
-            yield said
+        yield said
     except BaseException:
-        to.print(end("failed"), style="red", markup=False)
+        end("failed", "red")
         raise
-    to.print(end("ok"), markup=False)
+    end("ok")
+
+
+class _Now:
+    """The last line of a terminal, which says what is being done: there is only one, whoever does something."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._names: list[str] = []
+        self._line: Status | None = None
+
+    @property
+    def console(self) -> Console | None:
+        """What to print to so that the line stays the last; None while there is none."""
+        line = self._line
+        return None if line is None else line.console
+
+    def begin(self, name: str) -> None:
+        with self._lock:
+            self._erase()
+            self._names.append(name)
+            self._draw()
+
+    def end(self, name: str, said: str, style: str | None) -> None:
+        with self._lock:
+            self._erase()
+            self._names.remove(name)
+            console(stderr=True).print(said, style=style, markup=False)
+            self._draw()
+
+    def _erase(self) -> None:
+        if self._line is not None:
+            self._line.stop()
+            self._line = None
+
+    def _draw(self) -> None:
+        to = console(stderr=True)
+        if self._names and to.is_terminal:
+            self._line = to.status(escape(f"{', '.join(self._names)} …"))
+            self._line.start()
+
+
+_NOW = _Now()
 
 
 def _print_stripped(to: Console, table: Table) -> None:

@@ -42,8 +42,8 @@ def find(named: str) -> Path:
     for path in (Path(named), *(folder / f"{named}.py" for folder in folders)):
         if path.is_file():
             return path
-    there = sorted({path.stem for folder in folders for path in folder.glob("[!_]*.py")})
-    listed = f"name one of {', '.join(there)}, or a file" if there else "name a Python file"
+    names = sorted({path.stem for folder in folders for path in folder.glob("[!_]*.py")})
+    listed = f"name one of {', '.join(names)}, or a file" if names else "name a Python file"
     raise Refused(Finding(f"there is no pipeline {named!r}", f"{named}, {FOLDER}/{named}.py", listed))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
-from batches import steps as batch
+from msgspec import to_builtins
+
+from batches import steps
 from batches.planning import not_runnable, preview
 from cli import pipelines
 from cli.output import show, show_json, show_table
@@ -34,7 +35,7 @@ class Form:
 def make(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
     """Plan the next batch, store the plan and show it."""
     pipeline = pipelines.load(named)
-    ref, sentence = batch.plan(pipeline, root, settings)
+    ref, sentence = steps.plan(pipeline, root, settings)
     if ref is None:
         _show_none(sentence, as_json=as_json)
         return
@@ -90,7 +91,7 @@ def _show(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool
     before = ledger.plan(plan.batch - 1) if plan.batch else None
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None
     if form.as_json:
-        sections = [dataclasses.asdict(section) for section in explain(plan, before)]
+        sections = to_builtins(explain(plan, before))
         show_json({"sentence": sentence, "uri": uri, "digest": digest(plan), "plan": plain(plan), "sections": sections})
         return
     if sentence:

@@ -1,8 +1,13 @@
-"""Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored."""
+"""Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored.
+
+What is proposed may be written to a settings file, for the next batch to be planned by.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from batches.history import history
@@ -10,15 +15,17 @@ from cli import pipelines
 from cli.candidates import Basis, Compared, Row, basis, compare
 from cli.output import as_plain, show, show_json, show_table
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.toml import to_toml
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
 from partitioning.sizing.footprint import Footprint
 from partitioning.sizing.hotkeys import HotKey, hot_keys
-from partitioning.sizing.proposal import Targets
+from partitioning.sizing.proposal import Proposal, Targets
 from partitioning.sizing.workload import LEFT
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
@@ -26,25 +33,52 @@ _BATCHES = 10
 _MOST_HOT_KEYS = 20
 
 
-def schemes(
-    named: str, root: str, settings: Settings, given: Sequence[str], targets: Targets, *, as_json: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Schemes to compare beside those that always are, what tasks should have to do, and where to write a proposal."""
+
+    schemes: Sequence[str]
+    targets: Targets
+    write: Path | None = None
+
+
+def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json: bool) -> None:
     """Compare schemes on what the next batch would read; else on what the open or last batch reads."""
+    targets = asked.targets
     pipeline = pipelines.load(named)
     store = S3Store(root)
     standing = Ledger(store, pipeline.name).standing()
     past = history(Ledger(store, pipeline.name), standing.published, max(_BATCHES, targets.cooldown + 1))
-    found = basis(pipeline, standing, past, settings)
-    if found is None:
+    compared_on = basis(pipeline, standing, past, settings)
+    if compared_on is None:
         sentence = "Nothing to compare: no records have arrived yet"
         show_json({"sentence": sentence, "stages": [], "hot_keys": None}) if as_json else show(sentence)
         return
-    compared = compare(found, settings, given, targets)
+    compared = compare(compared_on, settings, asked.schemes, targets)
     hot = _hot(standing.published, past, targets)
+    if asked.write:
+        _write(asked.write, pipeline.name, compared.proposal, settings)
     if as_json:
-        show_json(_document(found, compared, hot))
+        show_json(_document(compared_on, compared, hot))
     else:
-        show_compared(found, compared, hot)
+        show_compared(compared_on, compared, hot)
+        if asked.write:
+            show(
+                "", f"Written to {asked.write}: `coset run {named} --settings {asked.write}` plans by what is proposed"
+            )
+
+
+def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) -> None:
+    """Write the settings that are proposed, the others as they are, with the reasons as comments."""
+    reasons = [f"# {sized.stage}: {sized.before} -> {sized.tasks} tasks, {sized.why}" for sized in proposal.stages]
+    head = f"# Proposed by `coset schemes {pipeline}`."
+    text = "\n".join([head, *reasons, f"# groups: {proposal.why}", "", to_toml(proposal.settings(settings))])
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            Finding(f"the settings cannot be written: {error}", str(file), "name a file in a folder that is there")
+        ) from error
 
 
 def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -> tuple[HotKey, ...] | None:
@@ -54,9 +88,9 @@ def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -
     return hot_keys(published, past[-1], targets.max_tasks)
 
 
-def show_compared(found: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> None:
+def show_compared(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> None:
     """Print a table for each stage, what is proposed and why, and the hot keys."""
-    show(f"{found.sentence}.", *([] if found.history else [_NO_HISTORY]), _LEGEND, "")
+    show(f"{compared_on.sentence}.", *([] if compared_on.history else [_NO_HISTORY]), _LEGEND, "")
     for sized in compared.proposal.stages:
         rows = compared.rows[sized.stage]
         notes = [f"Proposed: {sized.scheme or 'no change'}. {_sentence(sized.why)}"]
@@ -135,39 +169,39 @@ def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
     columns = ("key", "stage", "task", "records", "of its task", "of a mean task", "remedy", "why")
     rows = [
         (
-            each.key,
-            each.stage,
-            str(each.task),
-            each.records,
-            percent(each.of_task),
-            percent(each.of_mean),
-            f"{each.remedy}: {each.scheme}" if each.scheme else each.remedy,
-            each.why,
+            key.key,
+            key.stage,
+            str(key.task),
+            key.records,
+            percent(key.of_task),
+            percent(key.of_mean),
+            f"{key.remedy}: {key.scheme}" if key.scheme else key.remedy,
+            key.why,
         )
-        for each in hot[:_MOST_HOT_KEYS]
+        for key in hot[:_MOST_HOT_KEYS]
     ]
     more = [f"The heaviest {_MOST_HOT_KEYS} of {len(hot)}."] if len(hot) > _MOST_HOT_KEYS else []
     show_table("Hot keys of the last published batch", columns, rows, more)
 
 
-def _document(found: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> dict[str, Any]:
+def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> dict[str, Any]:
     proposal = compared.proposal
     return {
-        "sentence": found.sentence,
-        "history": [each.batch for each in found.history],
+        "sentence": compared_on.sentence,
+        "history": [batch.batch for batch in compared_on.history],
         "stages": [
             {
-                "stage": each.stage,
-                "proposed": _text(each.scheme),
-                "tasks": each.tasks,
-                "before": each.before,
-                "why": each.why,
-                "schemes": [_plain(row) for row in compared.rows[each.stage]],
+                "stage": sized.stage,
+                "proposed": _text(sized.scheme),
+                "tasks": sized.tasks,
+                "before": sized.before,
+                "why": sized.why,
+                "schemes": [_plain(row) for row in compared.rows[sized.stage]],
             }
-            for each in proposal.stages
+            for sized in proposal.stages
         ],
         "groups": {"proposed": proposal.groups, "why": proposal.why},
-        "hot_keys": None if hot is None else [_hot_plain(each) for each in hot],
+        "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
     }
 
 
@@ -191,17 +225,17 @@ def _plain(row: Row) -> dict[str, Any]:
     }
 
 
-def _hot_plain(each: HotKey) -> dict[str, Any]:
+def _hot_plain(key: HotKey) -> dict[str, Any]:
     return {
-        "key": each.key,
-        "stage": each.stage,
-        "task": each.task,
-        "records": each.records,
-        "of_task": float(each.of_task),
-        "of_mean": float(each.of_mean),
-        "remedy": each.remedy,
-        "scheme": _text(each.scheme),
-        "why": each.why,
+        "key": key.key,
+        "stage": key.stage,
+        "task": key.task,
+        "records": key.records,
+        "of_task": float(key.of_task),
+        "of_mean": float(key.of_mean),
+        "remedy": key.remedy,
+        "scheme": _text(key.scheme),
+        "why": key.why,
     }
 
 

@@ -33,7 +33,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
     discovered, wrong = _discover(pipeline)
-    progress = list(_progress(pipeline, standing.published, discovered))
+    partitions = list(_progress(pipeline, standing.published, discovered))
     batch, needs, then = _newest(ledger, standing)
     if as_json:
         findings = [as_plain(finding) for finding in wrong.findings] if wrong else []
@@ -44,23 +44,23 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
                 if standing.plan
                 else None,
                 "published": standing.published.batch if standing.published else None,
-                "partitions": [asdict(each) for each in progress],
+                "partitions": [asdict(progress) for progress in partitions],
                 "findings": findings,
             }
         )
         return wrong.exit_code if wrong else 0
     rows = [
         (
-            each.partition,
-            _known(each.committed, "none yet"),
-            _known(each.latest, "unknown"),
-            _known(each.lag, "unknown"),
+            progress.partition,
+            _known(progress.committed, "none yet"),
+            _known(progress.latest, "unknown"),
+            _known(progress.lag, "unknown"),
         )
-        for each in progress
+        for progress in partitions
     ]
-    lags = [each.lag for each in progress]
+    lags = [progress.lag for progress in partitions]
     total = "unknown" if None in lags else f"{sum(lag for lag in lags if lag is not None):,}"
-    notes = [batch, *needs, *([then] if then else []), f"Lag: {total} in {len(progress)} stream partitions."]
+    notes = [batch, *needs, *([then] if then else []), f"Lag: {total} in {len(partitions)} stream partitions."]
     show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)
@@ -71,22 +71,22 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
 def _discover(pipeline: Pipeline) -> tuple[dict[str, Discovered], CosetError | None]:
     """What has arrived, and what is wrong with it: what is committed can be shown without."""
     try:
-        return {each.stream: each for each in discover(pipeline.streams)}, None
+        return {discovered.stream: discovered for discovered in discover(pipeline.streams)}, None
     except CosetError as error:
         return {}, error
 
 
-def _progress(pipeline: Pipeline, published: Plan | None, found: dict[str, Discovered]) -> Iterator[Progress]:
+def _progress(pipeline: Pipeline, published: Plan | None, discovered: dict[str, Discovered]) -> Iterator[Progress]:
     committed = {
-        (stream.name, each.partition): each.end
+        (stream.name, partition.partition): partition.end
         for stream in (published.streams if published else ())
-        for each in stream.partitions
+        for partition in stream.partitions
     }
     for stream in pipeline.streams:
         for number in range(stream.partitions):
             done, latest, beginning = committed.get((stream.name, number)), None, 0
-            if stream.name in found:
-                here = found[stream.name].partitions[number]
+            if stream.name in discovered:
+                here = discovered[stream.name].partitions[number]
                 latest, beginning = here.end, here.beginning
             lag = None if latest is None else latest - (beginning if done is None else done)
             yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag)

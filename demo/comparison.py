@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -62,7 +63,9 @@ def compare(ledger: Ledger, table: str) -> Comparison:
         )
         without_key = database.execute("SELECT count(*) FROM flights WHERE tailnum IS NULL").fetchall()[0][0]
     names = list(theirs | ours)
-    shown = [(name, ours.get(name, (0, 0, 0)), theirs.get(name, (0, 0, 0))) for name in names[:_SHOWN]]
+    shown: list[tuple[Any, ...]] = [
+        (name, ours.get(name, (0, 0, 0)), theirs.get(name, (0, 0, 0))) for name in names[:_SHOWN]
+    ]
     rest = ([side[name] for name in names[_SHOWN:] if name in side] for side in (ours, theirs))
     shown.append((f"… and {len(names) - _SHOWN} more", *map(_sum, rest)))
     shown.append(("no tail number: dropped", (0, dropped(ledger), 0), (0, without_key, 0)))

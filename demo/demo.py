@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 from batches.planning import preview
+from batches.runners import children
 from cli.output import progress, show, show_table, step
 from dags.pipelines.tail_activity import pipeline
 from demo import comparison
@@ -29,6 +30,7 @@ from partitioning.model.plan import Plan
 
 _NAME = pipeline.name
 _LOOK_EVERY_SECONDS = 0.3
+_AIRFLOW_ENDS_WITHIN_SECONDS = 10
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
 
@@ -43,16 +45,16 @@ def run(folder: Path) -> None:
 
 
 def serve(folder: Path, *, airflow: bool) -> None:
-    """Keep the S3 server running, and Airflow's scheduler and web page too if asked for, until Ctrl-C."""
+    """Keep the S3 server and a Spark server running, and all of Airflow too if asked for, until Ctrl-C or SIGTERM."""
     home = Home(folder.resolve())
-    with home.served() as environment:
+    with home.served() as s3, home.with_spark() as spark:
         show(f"The S3 server runs and holds what is in {home.folder}. In another terminal:", "")
-        show(*(f"export {name}={shlex.quote(value)}" for name, value in environment.items()))
+        show(*(f"export {name}={shlex.quote(value)}" for name, value in {**s3, **spark}.items()))
         show("", f"coset status {_NAME}", "", "Ctrl-C ends it.")
         try:
             if airflow:
                 _prepare_airflow(home)
-                subprocess.run([_AIRFLOW, "standalone"], env=_environment(home), check=False)
+                _run_airflow(home)
             else:
                 while True:
                     time.sleep(3600)
@@ -60,18 +62,36 @@ def serve(folder: Path, *, airflow: bool) -> None:
             show("")
 
 
+def _run_airflow(home: Home) -> None:
+    """Run Airflow's parts until they end or this process is to."""
+    log = home.logs / "airflow-parts.log"
+    password = home.airflow / "simple_auth_manager_passwords.json.generated"
+    port = os.environ.get("AIRFLOW__API__PORT", "8080")
+    show("", f"Airflow starts: http://127.0.0.1:{port}, admin's password in {password}, log: {log}")
+    # Asked so, it ends its parts; by SIGTERM it would leave them behind.
+    asked = signal.SIGINT
+    # It has to say that it ends them, and would not if its terminal were gone.
+    with log.open("wb") as to:
+        process = children.start([_AIRFLOW, "standalone"], _environment(home), to, asked)
+    try:
+        process.wait()
+    finally:
+        children.stop(process, _AIRFLOW_ENDS_WITHIN_SECONDS, asked)
+
+
 def _run(home: Home) -> None:
     ledger = Ledger(S3Store(STORE), _NAME)
     arrived = S3Store(LANDING)
-    for part in range(PARTS):
-        # Set when all of the part is published; landing what is there already changes nothing.
-        taken = f"demo/part-{part}-taken"
-        if arrived.head(taken) is None:
+    # Set when all of a part is published; landing what is there already changes nothing.
+    taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
+    parts = [part for part in taken if arrived.head(taken[part]) is None]
+    with home.with_spark() if parts or preview(pipeline, ledger.store).plan else nullcontext():
+        for part in parts:
             with step(f"land part {part}") as said:
                 said.append(_counted(land(part, SOURCE)))
             _run_batches(home, ledger)
-            arrived.put_new(taken, b"")
-    sentence = _run_batches(home, ledger)
+            arrived.put_new(taken[part], b"")
+        sentence = _run_batches(home, ledger)
     show(sentence, "")
     _show_results(home, ledger)
 
@@ -94,20 +114,13 @@ def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
     _prepare_airflow(home)
     log = home.logs / f"batch-{number}.log"
     with step(f"batch {number}") as said, log.open("wb") as to:
-        process = subprocess.Popen(
-            [_AIRFLOW, "dags", "test", _NAME],
-            env=_environment(home),
-            stdout=to,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        # Should this process be killed, it is killed too: SIGTERM would end the task that it runs, and it would go on.
+        process = children.start([_AIRFLOW, "dags", "test", _NAME], _environment(home), to, signal.SIGKILL)
         try:
             for name, text in _watched(process, ledger, number):
                 progress(name, text)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            children.stop(process, _AIRFLOW_ENDS_WITHIN_SECONDS)
         said.append(f"Airflow's log: {log}")
         if ledger.commit(number) is None:
             raise CosetError(
@@ -147,7 +160,7 @@ def _documents(ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:
     if (verdict := ledger.verdict(number)) is not None:
         yield "checked", f"{verdict.decision}: {verdict.why}"
     if (commit := ledger.commit(number)) is not None:
-        yield "published", ", ".join(f"{each.table} at Delta version {each.version}" for each in commit.tables)
+        yield "published", ", ".join(f"{table.table} at Delta version {table.version}" for table in commit.tables)
 
 
 def _prepare_airflow(home: Home) -> None:
@@ -183,13 +196,13 @@ def _show_results(home: Home, ledger: Ledger) -> None:
             show_table(f"The plan of batch {plan.batch}. {section.title}", section.columns, section.rows, section.notes)
     show_table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan))
     show(f"Data Docs: {home.docs / _NAME / 'index.html'}", "")
-    found = comparison.compare(ledger, _NAME)
+    results = comparison.compare(ledger, _NAME)
     notes = [
         "Left: the published table, all batches added up. Right: the same query by DuckDB over the raw package data.",
-        f"Of {found.aircraft:,} aircraft, {found.different:,} have a figure that differs.",
+        f"Of {results.aircraft:,} aircraft, {results.different:,} have a figure that differs.",
     ]
-    show_table("Results", found.columns, found.rows, notes)
-    if not found.equal:
+    show_table("Results", results.columns, results.rows, notes)
+    if not results.equal:
         raise CosetError(Finding("the results differ from the raw data", STORE, "report this with the logs"))
     show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
 
@@ -198,5 +211,5 @@ def _batches(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:
     for number in range(newest.batch + 1):
         verdict, commit = ledger.verdict(number), ledger.commit(number)
         assert verdict is not None
-        tables = ", ".join(f"{each.table} version {each.version}" for each in commit.tables) if commit else "no"
+        tables = ", ".join(f"{table.table} version {table.version}" for table in commit.tables) if commit else "no"
         yield number, verdict.decision, verdict.why, tables

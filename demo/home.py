@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from batches.runners.spark_server import TOKEN, start_spark
 from cli.output import step
 from demo.s3_server import start_server
 from partitioning.errors import Finding, Refused
@@ -44,7 +46,7 @@ class Home:
 
     @contextmanager
     def served(self) -> Iterator[Mapping[str, str]]:
-        """Run the S3 server. What its clients need is in this process's environment and is given.
+        """Run the S3 server. What its clients need is in this process's environment, and is yielded.
 
         Raises Refused if another process serves the same folder, or if the server does not answer.
         """
@@ -62,22 +64,35 @@ class Home:
                 server = start_server(self.folder / "s3", ("landing", "coset"))
                 said.append(f"data in {self.folder / 's3'}")
             running.write_text(str(server.process.pid))
-            given = {**server.environment, "COSET_STORE": STORE, "COSET_DOCS": str(self.docs)}
-            before = dict(os.environ)
-            os.environ.update(given)
+            variables = {**server.environment, "COSET_STORE": STORE, "COSET_DOCS": str(self.docs)}
             try:
-                yield given
+                with _environment(variables):
+                    yield variables
             finally:
-                os.environ.clear()
-                os.environ.update(before)
                 server.stop()
                 running.unlink()
 
+    @contextmanager
+    def with_spark(self) -> Iterator[Mapping[str, str]]:
+        """Run a Spark server beside it, which ends with this process. What its clients need, as in `served`.
+
+        Raises CosetError if it does not start.
+        """
+        with step("start Spark") as said:
+            server = start_spark("local[*]", self.logs / "spark.log")
+            said.append(f"log: {server.log}")
+        try:
+            with _environment(server.environment):
+                yield server.environment
+        finally:
+            server.stop()
+
     def airflow_environment(self) -> Mapping[str, str]:
-        """What Airflow needs beside it: its own home, our DAGs, a page for this machine only, and where Spark runs.
+        """What Airflow needs beside it: its own home, our DAGs, a page for this machine only, and the Spark server.
 
         `airflow standalone` starts its parts by name, so `PATH` begins with the folder that they are in.
         """
+        spark = {"conn_type": "spark", "host": os.environ["SPARK_MASTER"], "password": os.environ[TOKEN]}
         return {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "AIRFLOW_HOME": str(self.airflow),
@@ -86,8 +101,20 @@ class Home:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__HOST": "127.0.0.1",
-            "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[*]"}',
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
         }
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """Add to this process's environment, for a while."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _stop_orphan(running: Path, folder: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +19,11 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from batches.runners import children
 from partitioning.errors import Finding, Refused
 
 _READY_WITHIN_SECONDS = 60
+# What it acknowledged is on disk; it would only wait for its idle connections.
 _STOPPED_WITHIN_SECONDS = 2
 _START_TRIES = 3
 
@@ -34,20 +38,14 @@ class S3Server:
 
     def stop(self) -> None:
         """Stop the server; what it stored stays in its folder."""
-        self.process.terminate()
-        try:
-            self.process.wait(_STOPPED_WITHIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            # What it acknowledged is on disk; it only waits for its idle connections.
-            self.process.kill()
-            self.process.wait()
+        children.stop(self.process, _STOPPED_WITHIN_SECONDS)
         for port in self.ports:
-            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - the server puts them there
-                left.unlink(missing_ok=True)
+            for socket_file in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - the server puts them there
+                socket_file.unlink(missing_ok=True)
 
 
 def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
-    """Start a server that keeps its data and credentials in `folder` and holds `buckets`.
+    """Start a server that keeps its data and credentials in `folder` and holds `buckets`; it ends with this process.
 
     Raises Refused if it does not answer within a minute; its log is `folder/server.log`.
     """
@@ -93,12 +91,7 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
     ]
     (folder / "data").mkdir(exist_ok=True)
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        process = children.start(command, os.environ, log, signal.SIGKILL)
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3}",
         "AWS_ACCESS_KEY_ID": credentials["accessKey"],
@@ -155,7 +148,7 @@ def _credentials(folder: Path) -> Mapping[str, str]:
 
 def _free_ports(count: int) -> tuple[int, ...]:
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = tuple(each.getsockname()[1] for each in held)
-    for each in held:
-        each.close()
+    ports = tuple(port.getsockname()[1] for port in held)
+    for port in held:
+        port.close()
     return ports

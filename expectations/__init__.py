@@ -1,8 +1,8 @@
 """The proof, judged by Great Expectations. Importing this registers Coset's expectations by name."""
 
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
+from expectations.continuity import ExpectBatchToContinueThePrevious, ExpectTablesToHoldThePreviousBatch
 from expectations.coverage import (
-    ExpectBatchToContinueThePrevious,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
@@ -15,4 +15,5 @@ __all__ = [
     "ExpectOffsetsToBeCoveredExactlyOnce",
     "ExpectRecordsToHaveKeys",
     "ExpectRecordsToLieWhereTheirKeysHash",
+    "ExpectTablesToHoldThePreviousBatch",
 ]

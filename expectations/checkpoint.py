@@ -15,74 +15,77 @@ from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
 )
 from great_expectations.data_context.types.base import ProgressBarsConfig
-from great_expectations.exceptions import GreatExpectationsError
+from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import get_expectation_impl
 
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
+from expectations.continuity import ExpectBatchToContinueThePrevious, ExpectTablesToHoldThePreviousBatch
 from expectations.coverage import (
-    ExpectBatchToContinueThePrevious,
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
 )
 from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
-from expectations.judging import number
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import read_key
 from partitioning.model.placement import MURMUR2
-from partitioning.model.plan import Plan, PlannedWrite
-from partitioning.model.schemes import MAX
+from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.verdict import Judged
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a batch is judged by: the tables of `batches.audit` and of `batches.continuity`."""
+
+    coverage: pd.DataFrame
+    keys: pd.DataFrame
+    violations: pd.DataFrame
+    ends: pd.DataFrame
+    tables: pd.DataFrame
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What Great Expectations found: `findings` has one for each expectation that is not met.
 
-    `summary` is a sentence for the verdict and the report, `results` is everything as plain JSON data, `page`
+    `why` has the figures for the verdict and the report, `results` is everything as plain JSON data, `page`
     is the address of the batch's page in the Data Docs, if any were written.
     """
 
     success: bool
-    summary: str
+    why: Judged
     findings: tuple[Finding, ...]
     results: Mapping[str, Any]
     page: str | None
 
 
 def judge(
-    plan: Plan,
-    coverage: pd.DataFrame,
-    keys: pd.DataFrame,
-    violations: pd.DataFrame,
-    outputs: Mapping[str, pd.DataFrame],
-    *,
-    attempt: int,
-    site: Site | None = None,
+    plan: Plan, evidence: Evidence, outputs: Mapping[str, pd.DataFrame], *, attempt: int, site: Site | None = None
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
-    `coverage`, `keys` and `violations` are the tables of `batches.audit`; `outputs` holds the rows of each
-    result table of which the pipeline expects something. Data Docs are written to `site`.
+    `outputs` holds the rows of each result table of which the pipeline expects something. Data Docs are written to
+    `site`.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
     """
-    questions = [*_about_the_batch(plan, coverage, keys), *_about_the_results(plan, outputs)]
+    questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs)]
     answers = _ask(questions)
     findings = tuple(
-        finding(plan, attempt, question, result, keys, violations)
+        finding(plan, attempt, question, result, evidence.keys, evidence.violations)
         for question, answer in zip(questions, answers, strict=True)
         for result in answer.results
         if not result.success
     )
     success = all(answer.success for answer in answers)
-    summary = _summary(plan, coverage, answers, len(findings))
-    results = _plain(plan, attempt, summary, findings, questions, answers)
+    why = _why(plan, evidence.coverage, answers, len(findings))
+    results = _plain(plan, attempt, str(why), findings, questions, answers)
     sections = [Section(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = publish(site, plan, Page(attempt, success, summary, findings, coverage, sections)) if site else None
-    return Judgement(success, summary, findings, results, page)
+    page = Page(attempt, success, str(why), findings, evidence.coverage, sections)
+    return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 
 def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
@@ -90,14 +93,14 @@ def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
 
     Raises Refused, with all findings, for a type or an argument that Great Expectations does not know.
     """
-    found: dict[str, list[Any]] = {}
+    expected: dict[str, list[Any]] = {}
     findings = []
     for write in writes:
         for text in write.declared.expectations:
             try:
-                given = json.loads(text)
-                kind = get_expectation_impl(given["type"])
-                expectation = kind(**given.get("kwargs", {}), description=given.get("description"))
+                stated = json.loads(text)
+                kind = get_expectation_impl(stated["type"])
+                expectation = kind(**stated.get("kwargs", {}), description=stated.get("description"))
             except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
                 findings.append(
                     Finding(
@@ -107,39 +110,52 @@ def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
                     )
                 )
             else:
-                found.setdefault(write.declared.table, []).append(expectation)
+                expected.setdefault(write.declared.table, []).append(expectation)
     if findings:
         raise Refused(*findings)
-    return found
+    return expected
 
 
-def _about_the_batch(plan: Plan, coverage: pd.DataFrame, keys: pd.DataFrame) -> Iterator[Question]:
-    yield Question(
-        "Coverage",
-        coverage,
-        [ExpectOffsetsToBeCoveredExactlyOnce(), ExpectBatchToContinueThePrevious(), ExpectRecordsToHaveKeys()],
-    )
-    yield Question("Placement", coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
+def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
+    covered = [ExpectOffsetsToBeCoveredExactlyOnce(), ExpectRecordsToHaveKeys()]
+    yield Question("Coverage", evidence.coverage, covered)
+    yield Question("Continuity", evidence.ends, [ExpectBatchToContinueThePrevious()])
+    yield Question("Tables", evidence.tables, [ExpectTablesToHoldThePreviousBatch()])
+    yield Question("Placement", evidence.coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
     for stage in plan.stages:
-        if stage.scheme == str(MAX):
-            # It keeps no keys together.
+        if not stage.keeps_keys:
             continue
-        compared = keys[keys["stage"] == stage.name]
-        shown = ["stream", "partition", "offset"]
-        meet = ExpectKeysToMeetInOneTask(key_columns=["key"], task_column="task", shown_columns=shown)
-        yield Question(f"Keys of stage {stage.name}", compared, [meet])
-        for declared in (plan.stream(name).declared for name in stage.streams):
-            if declared.placement == MURMUR2:
-                rows = compared[compared["stream"] == declared.name]
-                typed = rows.assign(key=[read_key(key, declared.key_format) for key in rows["key"]])
+        compared = evidence.keys[evidence.keys["stage"] == stage.name]
+        for streams in _meeting(stage):
+            shown = ["input", "partition", "offset"]
+            meet = ExpectKeysToMeetInOneTask(key_columns=["key"], task_column="task", shown_columns=shown)
+            which = "" if len(streams) == len(stage.streams) else f" in {' and '.join(streams)}"
+            yield Question(f"Keys of stage {stage.name}{which}", compared[compared["input"].isin(streams)], [meet])
+        for read in stage.streams:
+            if read.placement.hash == MURMUR2:
+                rows = compared[compared["input"] == read.name]
+                typed = rows.assign(key=[read_key(key, read.placement.key_format) for key in rows["key"]])
                 placed = ExpectKeysToHashToTheirPartition(
                     key_column="key",
                     partition_column="partition",
-                    partitions=declared.partitions,
-                    key_format=declared.key_format,
+                    partitions=read.placement.partitions,
+                    key_format=str(read.placement.key_format.value),
                     shown_columns=["offset"],
                 )
-                yield Question(f"Keys of stream {declared.name}", typed, [placed])
+                yield Question(f"Keys of {read.name} in stage {stage.name}", typed, [placed])
+
+
+def _meeting(stage: Stage) -> list[tuple[str, ...]]:
+    """The streams whose records meet by their keys in some step of a stage, those of each such step.
+
+    Others may be placed otherwise, or lie by two partition counts; their equal keys need not meet.
+    """
+    reaching = {read.name: frozenset({read.name}) for read in stage.streams}
+    for step in stage.steps:
+        reaching[step.name] = frozenset[str]().union(*(reaching.get(name, ()) for name in step.inputs))
+    met = {reaching[step.name] for step in stage.steps if step.keyed}
+    widest = [streams for streams in met if streams and not any(streams < others for others in met)]
+    return sorted(tuple(read.name for read in stage.streams if read.name in streams) for streams in widest)
 
 
 def _about_the_results(plan: Plan, outputs: Mapping[str, pd.DataFrame]) -> Iterator[Question]:
@@ -167,6 +183,7 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
             path = Path(folder) / f"{place}.parquet"
             question.frame.reset_index(drop=True).to_parquet(path)
             asset = source.add_parquet_asset(question.title, path=path)
+            assert asset is not None
             data = asset.add_batch_definition_whole_dataframe("all rows")
             suite = context.suites.add(gx.ExpectationSuite(question.title, expectations=list(question.expectations)))
             definition = gx.ValidationDefinition(name=question.title, data=data, suite=suite)
@@ -178,20 +195,17 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
     for answer in answers:
         for result in answer.results:
             # Great Expectations' own pages fail on some of pandas' values, such as pd.NA.
-            result.result = result.to_json_dict()["result"]
+            plain: Any = result.to_json_dict()["result"]
+            result.result = plain
     return answers
 
 
-def _summary(
+def _why(
     plan: Plan, coverage: pd.DataFrame, answers: Sequence[ExpectationSuiteValidationResult], failed: int
-) -> str:
+) -> Judged:
     asked = sum(len(answer.results) for answer in answers)
-    kept = "all" if not failed else f"{asked - failed:,} of"
-    sampled = f" (one in {plan.key_sample:,})" if plan.key_sample > 1 else ""
-    return (
-        f"{number(plan.records, 'record')} in {number(len(coverage), 'stream partition')}, "
-        f"{number(int(coverage['keys'].sum()), 'key')} compared{sampled}, {kept} {number(asked, 'expectation')} met"
-    )
+    read = coverage[["input", "partition"]].drop_duplicates()
+    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed)
 
 
 def _plain(
@@ -211,7 +225,7 @@ def _plain(
             "result": result["result"],
         }
         for question, answer in zip(questions, answers, strict=True)
-        for result in answer.to_json_dict()["results"]
+        for result in _json(answer)["results"]
     ]
     document = {
         "pipeline": plan.pipeline,
@@ -220,9 +234,14 @@ def _plain(
         "plan": digest(plan),
         "success": not findings,
         "summary": summary,
-        "findings": [{"what": each.what, "where": each.where, "next": each.then} for each in findings],
+        "findings": [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings],
         "results": results,
     }
     # JSON knows no NaN; Great Expectations may have some among the values.
     plain: dict[str, Any] = json.loads(json.dumps(document), parse_constant=lambda _: None)
     return plain
+
+
+def _json(answer: Any) -> Any:
+    """An answer of Great Expectations as plain data; what makes it so is not typed."""
+    return answer.to_json_dict()

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import pandas as pd
 from great_expectations.compatibility import pydantic
 
-from expectations.judging import TableExpectation, number
+from expectations.judging import TableExpectation
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
-from partitioning.model.placement import KEY_FORMATS
+from partitioning.model.placement import KeyFormat
+from partitioning.sections import many
 
 _HOME = "the partition it belongs in"
 
@@ -41,7 +42,7 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         tasks = frame.groupby(self.key_columns, sort=False)[self.task_column].nunique(dropna=False)
         split = tasks[tasks > 1].index
-        seen = f"{number(len(tasks), 'key')} in {number(frame[self.task_column].nunique(), 'task')}"
+        seen = f"{many(len(tasks), 'key')} in {many(frame[self.task_column].nunique(), 'task')}"
         return seen, len(tasks), len(split), (self._sentence(frame, key) for key in split)
 
     def _sentence(self, frame: pd.DataFrame, key: Any) -> str:
@@ -59,7 +60,7 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
 
 
 class ExpectKeysToHashToTheirPartition(TableExpectation):
-    """Expect each key to lie in the partition where Kafka's producer puts it: murmur2 of the key, mod `partitions`.
+    """Expect each key to lie where Kafka's producer puts it: in partitions ≡ murmur2 of the key, mod `partitions`.
 
     Args:
         key_column: the column of keys; rows where it is null are not judged.
@@ -87,8 +88,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     @pydantic.validator("key_format")
     def _known(cls, key_format: str) -> str:  # noqa: N805
-        if key_format not in KEY_FORMATS:
-            raise ValueError(f"unknown key format {key_format!r}; use one of {', '.join(KEY_FORMATS)}")
+        if key_format not in tuple(KeyFormat):
+            raise ValueError(f"unknown key format {key_format!r}; use one of {', '.join(KeyFormat)}")
         return key_format
 
     def _needs(self) -> list[str]:
@@ -100,8 +101,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
             # pandas turns integers beside nulls into floats.
             rows = rows.assign(**{self.key_column: rows[self.key_column].convert_dtypes()})
         rows = rows.assign(**{_HOME: [self._home(key) for key in rows[self.key_column]]})
-        bad = rows[rows[_HOME] != rows[self.partition_column]]
-        seen = f"{number(len(rows), 'key')} in {number(rows[self.partition_column].nunique(), 'partition')}"
+        bad = rows[rows[_HOME] != rows[self.partition_column] % self.partitions]
+        seen = f"{many(len(rows), 'key')} in {many(rows[self.partition_column].nunique(), 'partition')}"
         return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
 
     def _home(self, key: object) -> int | str:
@@ -112,8 +113,8 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
             return refused.findings[0].what
 
     def _sentence(self, row: pd.Series) -> str:
-        if isinstance(row[_HOME], str):
-            return row[_HOME]
+        if isinstance(home := row[_HOME], str):
+            return home
         shown = "".join(f", {column} {row[column]}" for column in self.shown_columns)
-        found = f"{self.partition_column} {row[self.partition_column]}{shown}"
-        return f"{row[self.key_column]!r} is in {found}, but belongs in {row[_HOME]}"
+        place = f"{self.partition_column} {row[self.partition_column]}{shown}"
+        return f"{row[self.key_column]!r} is in {place}, but belongs in {row[_HOME]}"

@@ -1,4 +1,4 @@
-"""Expectations on a coverage table: a row for each stream partition of a batch, as `batches.audit` makes it."""
+"""Expectations on a coverage table: a row for each partition of a stage's input, as `batches.audit` makes it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from expectations.judging import TableExpectation, number
+from expectations.judging import TableExpectation
 from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.receipt import Violation
+from partitioning.sections import many
 
 
 class CoverageExpectation(TableExpectation):
     """An expectation that judges each row of a coverage table by itself.
 
-    `rules` are the rules of `partitioning.model.receipt.Offender` whose first offenders explain a failure.
+    `violations` are those whose first offenders explain a failure.
     """
 
     needs: ClassVar[tuple[str, ...]]
-    rules: ClassVar[tuple[str, ...]] = ()
+    violations: ClassVar[tuple[Violation, ...]] = ()
 
     def _needs(self) -> list[str]:
-        return ["stream", "partition", "start", "end", *self.needs]
+        return ["input", "partition", "start", "end", *self.needs]
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         """What is wrong with a stream partition, in a few words each."""
@@ -32,9 +34,9 @@ class CoverageExpectation(TableExpectation):
         raise NotImplementedError
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        found = [(row, list(self._wrongs(row))) for row in frame.itertuples()]
-        bad = [f"{_range(row)}: {'; '.join(wrongs)}" for row, wrongs in found if wrongs]
-        return f"{number(len(frame), 'stream partition')}, {self._seen(frame)}", len(frame), len(bad), bad
+        judged = [(row, list(self._wrongs(row))) for row in frame.itertuples()]
+        bad = [f"{_range(row)}: {'; '.join(wrongs)}" for row, wrongs in judged if wrongs]
+        return f"{many(len(frame), 'stream partition')}, {self._seen(frame)}", len(frame), len(bad), bad
 
 
 class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
@@ -47,47 +49,25 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
 
     sentence = "Every planned offset is read, and taken or dropped, exactly once."
     needs = ("planned", "read_min", "read_max", "taken", "dropped", "digest_planned", "digest_found", "disorder")
-    rules = ("offset",)
+    violations = (Violation.OFFSET,)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         for read in sorted({row.read_min, row.read_max} - {row.planned}):
-            yield f"a task read {read:,} of {number(row.planned, 'record')}"
+            yield f"a task read {read:,} of {many(row.planned, 'record')}"
         accounted = row.taken + row.dropped
         if accounted < row.planned:
-            yield f"{number(row.planned - accounted, 'record')} of {row.planned:,} not taken by any task"
+            yield f"{many(row.planned - accounted, 'record')} of {row.planned:,} not taken by any task"
         if accounted > row.planned:
-            yield f"{number(accounted - row.planned, 'record')} more taken than the {row.planned:,} planned"
+            yield f"{many(accounted - row.planned, 'record')} more taken than the {row.planned:,} planned"
         if accounted == row.planned and row.digest_found != row.digest_planned:
             yield f"the offsets taken are not those planned (digest {row.digest_found}, not {row.digest_planned})"
         if row.disorder:
-            yield f"{number(row.disorder, 'offset')} missing, repeated or out of order"
+            yield f"{many(row.disorder, 'offset')} missing, repeated or out of order"
 
     def _seen(self, frame: pd.DataFrame) -> str:
         taken, dropped = int(frame["taken"].sum()), int(frame["dropped"].sum())
         dropping = f", {dropped:,} dropped for lack of a key" if dropped else ""
-        return f"{number(int(frame['planned'].sum()), 'record')} planned, {taken:,} taken{dropping}"
-
-
-class ExpectBatchToContinueThePrevious(CoverageExpectation):
-    """Expect each stream partition to start where the last published batch ended, and tables to be read whole.
-
-    Judges a coverage table.
-    """
-
-    sentence = "Every stream partition starts where the batch before ended; tables are read from their beginning."
-    needs = ("table", "beginning", "committed")
-
-    def _wrongs(self, row: Any) -> Iterable[str]:
-        if row.table and row.start != row.beginning:
-            yield f"the table begins at offset {row.beginning:,}"
-        elif not row.table and row.start > row.committed:
-            yield f"{number(row.start - row.committed, 'record')} from offset {row.committed:,} on left out"
-        elif not row.table and row.start < row.committed:
-            yield f"{number(row.committed - row.start, 'record')} before offset {row.committed:,} published already"
-
-    def _seen(self, frame: pd.DataFrame) -> str:
-        first = int((~frame["table"].astype(bool) & (frame["committed"] == frame["beginning"])).sum())
-        return f"{first:,} of them read from their beginning on" if first else "all continued"
+        return f"{many(int(frame['planned'].sum()), 'record')} planned, {taken:,} taken{dropping}"
 
 
 class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
@@ -98,13 +78,13 @@ class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
 
     sentence = "Every record lies in the partition, and is taken by the task, that its key hashes to."
     needs = ("foreign", "stray", "taken")
-    rules = ("foreign", "stray")
+    violations = (Violation.FOREIGN, Violation.STRAY)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         if row.foreign:
-            yield f"{number(row.foreign, 'record')} with a key that hashes to another partition"
+            yield f"{many(row.foreign, 'record')} with a key that hashes to another partition"
         if row.stray:
-            yield f"{number(row.stray, 'record')} taken by a task that does not own the key"
+            yield f"{many(row.stray, 'record')} taken by a task that does not own the key"
 
     def _seen(self, frame: pd.DataFrame) -> str:
         foreign, stray = int(frame["foreign"].sum()), int(frame["stray"].sum())
@@ -116,15 +96,15 @@ class ExpectRecordsToHaveKeys(CoverageExpectation):
 
     sentence = "Every record has a key, where its stream refuses records without one."
     needs = ("refused_nulls",)
-    rules = ("null key",)
+    violations = (Violation.NULL_KEY,)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         if row.refused_nulls:
-            yield f"{number(row.refused_nulls, 'record')} without a key"
+            yield f"{many(row.refused_nulls, 'record')} without a key"
 
     def _seen(self, frame: pd.DataFrame) -> str:
-        return f"{number(int(frame['refused_nulls'].sum()), 'record')} refused"
+        return f"{many(int(frame['refused_nulls'].sum()), 'record')} refused"
 
 
 def _range(row: Any) -> OffsetRange:
-    return OffsetRange(StreamPartition(row.stream, int(row.partition)), int(row.start), int(row.end))
+    return OffsetRange(StreamPartition(row.input, int(row.partition)), int(row.start), int(row.end))

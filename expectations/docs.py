@@ -18,8 +18,8 @@ import great_expectations as gx
 import jinja2
 import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
-from great_expectations.render.renderer import ValidationResultsPageRenderer
-from great_expectations.render.view import DefaultJinjaPageView
+from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+from great_expectations.render.view.view import DefaultJinjaPageView
 
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
@@ -76,10 +76,10 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         "summary": page.summary,
         "page": name,
     }
-    kept = {each["page"]: each for each in json.loads(site.store.get(f"{prefix}/index.json") or b"[]")} | {name: row}
+    kept = {row["page"]: row for row in json.loads(site.store.get(f"{prefix}/index.json") or b"[]")} | {name: row}
     rows = sorted(kept.values(), key=lambda each: (-each["batch"], -each["attempt"]))
     folder = site.folder / plan.pipeline
-    here = {each["page"] for each in rows if (folder / each["page"]).exists()}
+    here = {row["page"] for row in rows if (folder / row["page"]).exists()}
     address = f"{site.store.root}/{prefix}"
     site.store.put(f"{prefix}/index.json", canonical(rows))
     site.store.put(f"{prefix}/index.html", _index(plan.pipeline, rows, set(kept), address).encode())
@@ -116,7 +116,7 @@ def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
     for section in sections:
         if section["section_name"] == "Table-Level Expectations":
             section["content_blocks"] = [
-                each for each in section["content_blocks"] if each["content_block_type"] != "header"
+                block for block in section["content_blocks"] if block["content_block_type"] != "header"
             ]
     return sections
 
@@ -125,17 +125,17 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, str):
         return html.escape(value)
     if isinstance(value, dict):
-        return {key: _escaped(each) for key, each in value.items()}
+        return {key: _escaped(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_escaped(each) for each in value]
+        return [_escaped(inner) for inner in value]
     return value
 
 
 def _streams(coverage: pd.DataFrame) -> list[Any]:
     sums = ["planned", "taken", "dropped", "nulls", "keys"]
-    grouped = coverage.groupby(["stage", "stream", "table", "null_keys"], sort=False)
+    grouped = coverage.groupby(["stage", "input", "table", "null_keys"], sort=False)
     return list(
-        grouped.agg(partitions=("partition", "size"), **{each: (each, "sum") for each in sums})
+        grouped.agg(partitions=("partition", "size"), **{figure: (figure, "sum") for figure in sums})
         .reset_index()
         .itertuples()
     )

@@ -44,7 +44,7 @@ def finding(
     bad = result.result.get("unexpected_count") or 0
     if bad > OFFENDERS_TOLD:
         told = [*told, f"and more: {bad:,} in all"]
-    lines = "".join(f"\n    - {each}" for each in told)
+    lines = "".join(f"\n    - {line}" for line in told)
     return Finding(
         f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}, attempt {attempt}",
@@ -72,8 +72,8 @@ def _number(value: Any) -> Any:
 def _exception(result: ExpectationValidationResult) -> list[str]:
     """Why the expectation could not be evaluated, if so."""
     info = result.exception_info or {}
-    each = [info] if "raised_exception" in info else list(info.values())
-    return [f"it cannot be evaluated: {one['exception_message']}" for one in each if one.get("raised_exception")]
+    infos = [info] if "raised_exception" in info else list(info.values())
+    return [f"it cannot be evaluated: {one['exception_message']}" for one in infos if one.get("raised_exception")]
 
 
 def _offenders(
@@ -84,9 +84,9 @@ def _offenders(
     seen = result.result
     kind = get_expectation_impl(result.expectation_config.type)
     if issubclass(kind, TableExpectation):
-        told = [str(each) for each in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
-        rules = kind.rules if issubclass(kind, CoverageExpectation) else ()
-        told += violations[violations["rule"].isin(rules)]["sentence"].head(OFFENDERS_TOLD).tolist()
+        told = [str(value) for value in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
+        wanted = kind.violations if issubclass(kind, CoverageExpectation) else ()
+        told += violations[violations["violation"].isin(wanted)]["sentence"].head(OFFENDERS_TOLD).tolist()
         return told or [str(seen.get("observed_value"))]
     if "observed_value" in seen:
         return [f"observed: {seen['observed_value']}"]
@@ -104,6 +104,6 @@ def _row(question: Question, row: int, keys: pd.DataFrame) -> str:
     key = values[question.key]
     lineage = [f"{name} {values[name]}" for name in values.index if str(name).startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
-    places = [f"{each.stream}-{each.partition} at offset {each.offset:,}" for each in seen.itertuples()]
+    places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in seen.itertuples()]
     known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))
     return f"of key {key!r}" + f" ({known})" * bool(known)

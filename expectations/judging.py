@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import pandas as pd
 from great_expectations.core.metric_domain_types import MetricDomainTypes
-from great_expectations.execution_engine import ExecutionEngine, PandasExecutionEngine
+from great_expectations.execution_engine.execution_engine import ExecutionEngine
+from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation, render_suite_parameter_string
 from great_expectations.expectations.expectation_configuration import parse_result_format
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
-from great_expectations.render import LegacyRendererType, RenderedStringTemplateContent
+from great_expectations.render.components import LegacyRendererType, RenderedStringTemplateContent
 from great_expectations.render.renderer.renderer import renderer
 from great_expectations.render.renderer_configuration import RendererConfiguration, RendererValueType
 
@@ -25,7 +26,12 @@ class TableRecords(TableMetricProvider):
     metric_name = "table.coset_records"
 
     @metric_value(engine=PandasExecutionEngine)
-    def _pandas(cls, execution_engine: PandasExecutionEngine, metric_domain_kwargs: dict, **_: Any) -> pd.DataFrame:  # noqa: N805
+    def _pandas(
+        cls,  # noqa: N805
+        execution_engine: PandasExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        **_: Any,
+    ) -> pd.DataFrame:
         frame, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
         return frame
 
@@ -51,7 +57,7 @@ class TableExpectation(BatchExpectation, ABC):
         self,
         metrics: dict[str, Any],
         runtime_configuration: dict[str, Any] | None = None,
-        execution_engine: ExecutionEngine | None = None,
+        execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         frame = metrics[TableRecords.metric_name]
         if missing := [name for name in self._needs() if name not in frame.columns]:
@@ -72,13 +78,13 @@ class TableExpectation(BatchExpectation, ABC):
         }
 
     @classmethod
-    def _arguments(cls, given: dict[str, Any]) -> dict[str, str]:
+    def _arguments(cls, configured: dict[str, Any]) -> dict[str, str]:
         # A configuration holds only what differs from the default.
-        values = {name: cls.__fields__[name].default for name in cls.args_keys} | given
+        values = {name: cls.__fields__[name].default for name in cls.args_keys} | configured
         return {name: _text(values[name]) for name in cls.args_keys}
 
     @classmethod
-    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration) -> RendererConfiguration:
+    def _prescriptive_template(cls, renderer_configuration: RendererConfiguration[Any]) -> RendererConfiguration[Any]:
         for name, value in cls._arguments(renderer_configuration.kwargs).items():
             renderer_configuration.add_param(name=name, param_type=RendererValueType.STRING, value=value)
         renderer_configuration.template_str = cls.sentence
@@ -94,26 +100,17 @@ class TableExpectation(BatchExpectation, ABC):
         runtime_configuration: dict[str, Any] | None = None,
         **_: Any,
     ) -> list[RenderedStringTemplateContent]:
-        given = configuration or (result.expectation_config if result else None)
+        configured = configuration or (result.expectation_config if result else None)
         return [
             RenderedStringTemplateContent(
                 content_block_type="string_template",
                 string_template={
                     "template": cls.sentence,
-                    "params": cls._arguments(given.kwargs if given else {}),
+                    "params": cls._arguments(configured.kwargs if configured else {}),
                     "styling": (runtime_configuration or {}).get("styling", {}),
                 },
             )
         ]
-
-
-def number(count: int, noun: str) -> str:
-    """A count for people.
-
-    >>> number(1, "record"), number(336776, "record")
-    ('1 record', '336,776 records')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _text(value: object) -> str:

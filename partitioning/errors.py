@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Finding:
+class Finding(Value, frozen=True, order=True):
     """One thing that is wrong: what it is, where it was seen, and what to do next.
 
     >>> print(Finding("no such stream 'flihgts'", "s3://landing/topics", "correct the name"))

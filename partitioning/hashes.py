@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
-from partitioning.model.placement import JAVA, KEY_FORMATS, MURMUR2, OPAQUE, no_java_hash, placement_findings
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -81,10 +81,8 @@ def key_bytes(key: object, key_format: str) -> bytes:
 
     Raises Refused for an unknown format or a key that the format cannot hold.
     """
-    if key_format not in KEY_FORMATS:
-        raise Refused(
-            Finding(f"unknown key format {key_format!r}", "key_format", f"use one of {', '.join(KEY_FORMATS)}")
-        )
+    if key_format not in tuple(KeyFormat):
+        raise Refused(Finding(f"unknown key format {key_format!r}", "key_format", f"use one of {', '.join(KeyFormat)}"))
     try:
         return _SERIALISERS[key_format](key)
     except (TypeError, ValueError, OverflowError, struct.error) as error:
@@ -160,7 +158,7 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if name == OPAQUE:
         raise Refused(Finding(f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"))
     if not is_import_path(name):
-        raise Refused(*placement_findings(name, "string", where))
+        raise Refused(*hash_findings(name, "string", where))
     function = imported(name, where)
     return lambda key, key_format: custom_hash(function, key_bytes(key, key_format), key_format, where)
 

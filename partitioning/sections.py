@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from partitioning.values import Value
 
 MOST_ROWS = 20
 MOST_WORDS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Value, frozen=True):
     """A titled table. Each row has a cell for each column; `notes` are sentences to show above it."""
 
     title: str
@@ -57,7 +57,7 @@ def markdown(sections: Iterable[Section]) -> str:
     | ----- | --------- |
     | 0     | views/0-3 |
     """
-    return "\n".join("\n\n".join(_blocks(each)) + "\n" for each in sections)
+    return "\n".join("\n\n".join(_blocks(section)) + "\n" for section in sections)
 
 
 def runs(numbers: Sequence[int]) -> list[str]:
@@ -66,12 +66,12 @@ def runs(numbers: Sequence[int]) -> list[str]:
     >>> runs((0, 1, 2, 3, 7))
     ['0-3', '7']
     """
-    found, start = [], 0
+    drawn, start = [], 0
     for position, number in enumerate(numbers):
         if position + 1 == len(numbers) or numbers[position + 1] != number + 1:
-            found.append(f"{numbers[start]}-{number}" if number > numbers[start] else str(number))
+            drawn.append(f"{numbers[start]}-{number}" if number > numbers[start] else str(number))
             start = position + 1
-    return found
+    return drawn
 
 
 def cut(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""From a pipeline to its Airflow DAG: plan → one Spark job for each task group → audit → check → publish → report."""
+"""From a pipeline to its Airflow DAG: plan → waves of task groups → audit → check → publish → report."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
 
-from batches import steps as batch
-from batches.steps import BatchRef
+from batches import steps
+from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Conflict, Finding, Refused, Unreachable
-from plugins.spark_group import SparkGroupOperator, arguments
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.planning.stages.waves import most_waves
+from plugins.task_group import TaskGroupOperator, failure
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
+_LABEL = "{{ task.name }}"
+# Waves without groups are skipped; if planning is, so is all that follows.
+_AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
 
 def coset_dag(pipeline: Pipeline, *, schedule: Any = None, settings: Settings = DEFAULTS, **dag_kwargs: Any) -> DAG:
@@ -42,10 +46,20 @@ def coset_dag(pipeline: Pipeline, *, schedule: Any = None, settings: Settings = 
         **dag_kwargs,
     ) as dag:
         planned = _plan_task(pipeline, settings)
-        run = SparkGroupOperator.partial(task_id="run", map_index_template="{{ task.name }}").expand_kwargs(planned)
         ref = planned["batch"]
-        run >> audit(ref) >> check(ref) >> publish(ref) >> report(ref)
+        run = [_run(planned, wave) for wave in range(most_waves(pipeline.graph))]
+        chain(*run, audit(ref), check(ref), publish(ref), report(ref))
     return dag
+
+
+def _run(planned: Any, wave: int) -> Any:
+    """A task for each group of a wave. It starts when the wave before has ended; either may be empty."""
+    if wave == 0:
+        return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL).expand_kwargs(planned)
+    # Airflow maps over what a task returns, and over nothing else that it leaves.
+    groups = groups_of_wave.override(task_id=f"groups_of_wave_{wave}")(planned["batch"], wave)
+    run = TaskGroupOperator.partial(task_id=f"run_wave_{wave}", map_index_template=_LABEL, trigger_rule=_AFTER_A_WAVE)
+    return run.expand_kwargs(groups)
 
 
 def _params(settings: Settings) -> dict[str, Param]:
@@ -65,7 +79,7 @@ def _params(settings: Settings) -> dict[str, Param]:
             minimum=1,
             maximum=_MOST_GROUPS,
             title="Task groups",
-            description="How many Spark jobs the tasks are dealt to.",
+            description="How many Spark jobs the tasks are grouped into.",
             section="Plan",
         ),
         "limit": Param(
@@ -83,56 +97,66 @@ def _plan_task(pipeline: Pipeline, settings: Settings) -> Any:
     @task
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
-        with _refusals():
-            ref, sentence = batch.plan(pipeline, _store_root(), _asked(params, settings))
+        with _failures():
+            ref, sentence = steps.plan(pipeline, _store_root(), _asked(params, settings))
             print(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
-            print(batch.plan_page(ref))
-            labels = batch.group_labels(ref)
-        get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
-        return [dict(arguments(ref.plan_uri, ref.digest, group, label)) for group, label in labels.items()]
+            print(steps.plan_page(ref))
+            get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
+            return _groups(ref, 0)
 
-    return plan()
+    return plan()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
 
 @task
+def groups_of_wave(ref: dict[str, str], wave: int) -> list[dict[str, Any]]:
+    """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
+    with _failures():
+        return _groups(BatchRef(**ref), wave)
+
+
+def _groups(ref: BatchRef, wave: int) -> list[dict[str, Any]]:
+    labels, waves = steps.group_labels(ref), steps.waves(ref)
+    groups = waves[wave] if wave < len(waves) else ()
+    return [{"batch": asdict(ref), "group": group, "name": labels[group]} for group in groups]
+
+
+@task(trigger_rule=_AFTER_A_WAVE)
 def audit(ref: dict[str, str]) -> None:
     """Make the audit tables from the receipts of all groups."""
-    with _refusals():
-        print(batch.audit(BatchRef(**ref)))
+    with _failures():
+        print(steps.audit(BatchRef(**ref)))
 
 
 @task
 def check(ref: dict[str, str]) -> None:
     """Let Great Expectations judge the audit tables and the rows, and decide."""
-    with _refusals():
-        print(batch.check(BatchRef(**ref), _docs_folder()))
+    with _failures():
+        print(steps.check(BatchRef(**ref), _docs_folder()))
 
 
 @task
 def publish(ref: dict[str, str]) -> None:
     """Make rows and offsets visible together."""
-    with _refusals():
-        print(batch.publish(BatchRef(**ref)))
+    with _failures():
+        print(steps.publish(BatchRef(**ref)))
 
 
 @task
 def report(ref: dict[str, str]) -> None:
     """Print what was read, decided and published, and where the Data Docs are."""
-    with _refusals():
-        print(batch.report(BatchRef(**ref), _docs_folder()))
+    with _failures():
+        print(steps.report(BatchRef(**ref), _docs_folder()))
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """What was refused stays so, however often it is tried; all else, a store that is away too, may be retried."""
+def _failures() -> Iterator[None]:
+    """Errors as Airflow's, which are retried or not."""
     try:
         yield
-    except Unreachable:
-        raise
-    except (Refused, Conflict) as error:
-        raise AirflowFailException(str(error)) from error
+    except CosetError as error:
+        raise failure(error) from error
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:

@@ -21,12 +21,12 @@ from pyarrow.fs import FileSystem
 from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.placement import KEY_TYPES
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
 from sources.s3 import filesystem, split
 
 _FILE = re.compile(
-    r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})\.parquet"
+    r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})"
+    r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
 )
 _READ_AT_ONCE = 16
 
@@ -64,10 +64,10 @@ def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
     findings: list[Finding] = []
     store = filesystem()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        found = tuple(_Discovery(stream, store, findings).run(pool) for stream in streams)
+        discovered = tuple(_Discovery(stream, store, findings).run(pool) for stream in streams)
     if findings:
         raise Refused(*findings)
-    return found
+    return discovered
 
 
 class _Discovery:
@@ -88,8 +88,8 @@ class _Discovery:
         for file, footer in read:
             if footer.first is not None and footer.last is not None:
                 self._check_offsets(file, footer, footer.first, footer.last)
-                there = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, footer.last + 1)
-                files[file.partition].append(there)
+                input_file = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, footer.last + 1)
+                files[file.partition].append(input_file)
         partitions = []
         for number, listed in files.items():
             listed.sort(key=lambda file: (file.start, file.end, file.path))
@@ -104,11 +104,11 @@ class _Discovery:
         # A key that ends in a slash is a folder's marker; it holds no records.
         entries = [entry for entry in store.list(f"{stream.name}/partition=") if not entry.key.endswith("/")]
         if not entries:
-            there = sorted({entry.key.split("/")[0] for entry in store.list("") if "/partition=" in entry.key})
+            names = sorted({entry.key.split("/")[0] for entry in store.list("") if "/partition=" in entry.key})
             self._found(
                 f"no such stream {stream.name!r}",
                 stream.source,
-                f"correct the name or the source; streams there: {', '.join(there) or 'none'}",
+                f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
             )
         return [file for entry in entries if (file := self._parse(entry)) is not None]
 
@@ -179,14 +179,14 @@ class _Discovery:
         for other in files[1:]:
             where = f"{one.path} and {other.path}"
             if (one.start, one.end) == (other.start, other.end):
-                there = OffsetRange(partition, one.start, one.end)
-                self._found(f"duplicate: two files hold {there}", where, "remove one of them")
+                offsets = OffsetRange(partition, one.start, one.end)
+                self._found(f"duplicate: two files hold {offsets}", where, "remove one of them")
             elif one.end > other.start:
-                there = OffsetRange(partition, other.start, min(one.end, other.end))
-                self._found(f"overlap: two files hold {there}", where, "remove one of them and land the rest again")
+                offsets = OffsetRange(partition, other.start, min(one.end, other.end))
+                self._found(f"overlap: two files hold {offsets}", where, "remove one of them and land the rest again")
             elif one.end < other.start:
-                there = OffsetRange(partition, one.end, other.start)
-                self._found(f"gap: no file holds {there}", where, "land the files that are missing")
+                offsets = OffsetRange(partition, one.end, other.start)
+                self._found(f"gap: no file holds {offsets}", where, "land the files that are missing")
             one = max(one, other, key=lambda file: file.end)
 
     def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> tuple[Column, ...]:
@@ -197,28 +197,28 @@ class _Discovery:
         first, footer = files[0]
         wanted = {column.name: column.type for column in footer.columns}
         for file, other in files[1:]:
-            there = {column.name: column.type for column in other.columns}
+            types = {column.name: column.type for column in other.columns}
             differing = [
-                f"{name} is {there.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
-                for name in wanted | there
-                if there.get(name) != wanted.get(name)
+                f"{name} is {types.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
+                for name in wanted | types
+                if types.get(name) != wanted.get(name)
             ]
             if differing:
                 where = f"{file.uri}, compared with {first.uri}"
                 self._found(f"columns differ: {'; '.join(differing)}", where, "land both with the same columns")
-        self._check_column("key", self._stream.key, KEY_TYPES[self._stream.key_format], wanted, first.uri)
+        self._check_column("key", self._stream.key, self._stream.key_format.column_types, wanted, first.uri)
         self._check_column("offset", self._stream.offset, _OFFSET_TYPES, wanted, first.uri)
         return footer.columns
 
-    def _check_column(self, noun: str, name: str, types: Sequence[str], there: dict[str, str], uri: str) -> None:
+    def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
         wanted = " or ".join(types)
-        if name not in there:
-            listed = ", ".join(there)
+        if name not in columns:
+            listed = ", ".join(columns)
             self._found(f"there is no {noun} column {name!r}", uri, f"declare the right one; there are {listed}")
-        elif there[name] not in types:
+        elif columns[name] not in types:
             then = "declare the column and format that the producer uses"
-            form = f" under key format {self._stream.key_format!r}" if noun == "key" else ""
-            self._found(f"{noun} column {name!r} is {there[name]}, not {wanted}{form}", uri, then)
+            form = f" under key format {self._stream.key_format.value!r}" if noun == "key" else ""
+            self._found(f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}", uri, then)
 
     def _found(self, what: str, where: str, then: str) -> None:
         self._findings.append(Finding(f"{self._stream.name}: {what}", where, then))
@@ -227,10 +227,10 @@ class _Discovery:
 def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:
     """Smallest and largest value of a column as the footer has them; None if it does not."""
     groups = [group for group in _groups(parquet, column) if group.num_values]
-    found = [group.statistics for group in groups]
-    if not all(each is not None and each.has_min_max and each.null_count == 0 for each in found):
+    statistics = [group.statistics for group in groups]
+    if not all(group is not None and group.has_min_max and group.null_count == 0 for group in statistics):
         return None
-    return min(each.min for each in found), max(each.max for each in found)
+    return min(group.min for group in statistics), max(group.max for group in statistics)
 
 
 def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMetaData]:

@@ -1,6 +1,6 @@
 """The placement hash of whole Arrow arrays: murmur2 and Java's hashCode, compiled, straight over Arrow's buffers.
 
-The scalar twins and the sources are in `partitioning/model/placement.py`; tests hold them against each other.
+The scalar twins and the sources are in `partitioning/hashes.py`; tests hold them against each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import njit
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
-from partitioning.model.placement import JAVA, MURMUR2, placement_findings
+from partitioning.model.placement import JAVA, MURMUR2, hash_findings
 
 _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
@@ -33,12 +33,12 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
     """
     starts, data = _serialised(keys, key_format)
     if placement == MURMUR2:
-        return _murmur2_all(starts, data)
+        return np.asarray(_murmur2_all(starts, data))
     if placement != JAVA:
         return _custom(keys, starts, data, key_format, placement)
-    if findings := tuple(placement_findings(placement, key_format, "key")):
+    if findings := tuple(hash_findings(placement, key_format, "key")):
         raise Refused(*findings)
-    return {"string": _java_texts, "uuid": _java_uuids}.get(key_format, _java_numbers)(starts, data)
+    return np.asarray({"string": _java_texts, "uuid": _java_uuids}.get(key_format, _java_numbers)(starts, data))
 
 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
@@ -49,7 +49,9 @@ def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: st
     serialised = pa.Array.from_buffers(pa.large_binary(), len(keys), buffers)
     coded = pc.if_else(keys.is_valid(), serialised, None).dictionary_encode()
     hashes = [custom_hash(function, key, key_format, where) for key in coded.dictionary.to_pylist()]
-    return np.array([*hashes, 0], np.uint64)[pc.fill_null(coded.indices, len(hashes)).to_numpy()]
+    places: np.ndarray = pc.fill_null(coded.indices, len(hashes)).to_numpy()
+    every = np.array([*hashes, 0], np.uint64)
+    return np.asarray(every[places])
 
 
 def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +121,7 @@ _BY_FORMAT = {"string": _strings, "bytes": _binaries, "uuid": _uuids}
 
 
 def key_texts(keys: pa.Array, key_format: str) -> pa.Array:
-    """Keys as receipts and audit tables write them; `partitioning.model.placement.read_key` reads them back."""
+    """Keys as receipts and audit tables write them; `partitioning.hashes.read_key` reads them back."""
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()
     if key_format == "bytes":

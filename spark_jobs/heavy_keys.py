@@ -7,6 +7,7 @@ import pyarrow as pa
 from numba import njit
 
 from partitioning.model.receipt import HeavyKey
+from spark_jobs.arrays import numbers
 from spark_jobs.hashing import key_texts
 
 # A heavy key has at least this part of the records, and at least so many.
@@ -36,7 +37,7 @@ class HeavyKeys:
         """Count the records of a batch for which `taken` is set; they have keys."""
         self._records += int(_vote(hashes, taken, self._seats))
         new = np.flatnonzero(self._seats[:, _ROW] >= 0)
-        texts = key_texts(keys.take(pa.array(self._seats[new, _ROW])), self._format)
+        texts = key_texts(keys.take(numbers(self._seats[new, _ROW])), self._format)
         self._texts.update(zip(new.tolist(), texts.to_pylist(), strict=True))
         self._seats[:, _ROW] = -1
 
@@ -44,8 +45,8 @@ class HeavyKeys:
         """The heavy keys up to now, heaviest first."""
         least = max(RECORDS, -(-self._records // PART))
         seated = (HeavyKey(text, int(self._seats[seat, _HITS])) for seat, text in self._texts.items())
-        heavy = (each for each in seated if each.records >= least)
-        return tuple(sorted(heavy, key=lambda each: (-each.records, each.key)))
+        heavy = (seat for seat in seated if seat.records >= least)
+        return tuple(sorted(heavy, key=lambda seat: (-seat.records, seat.key)))
 
 
 @njit(cache=True, nogil=True)

@@ -34,8 +34,8 @@ def table_schema(write: PlannedWrite) -> pa.Schema:
     """
     nulls = ", ".join(f"NULL::{column.type}" for column in write.columns)
     with duckdb.connect() as connection:
-        given = connection.execute(f"SELECT {nulls}").to_arrow_table().schema.types
-    fields = [pa.field(column.name, _written(kind)) for column, kind in zip(write.columns, given, strict=True)]
+        kinds = connection.execute(f"SELECT {nulls}").to_arrow_table().schema.types
+    fields = [pa.field(column.name, _written(kind)) for column, kind in zip(write.columns, kinds, strict=True)]
     return pa.schema([*fields, *(_LINEAGE if write.declared.lineage else ())])
 
 

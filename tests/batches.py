@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from hashlib import sha256
 
 import duckdb
 import pyarrow as pa
@@ -14,9 +15,11 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, PlannedWrite, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
 from sources.s3 import filesystem, split, storage_options
 from spark_jobs.table_schema import folder, table_schema
@@ -24,6 +27,7 @@ from spark_jobs.table_schema import folder, table_schema
 NAME = "tails"
 RECORDS = 10
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("delay", "BIGINT"))
+PASSED = Judged(60, 6, 0, 1, 4, 4)
 
 
 def pipeline(*tables: str, lineage: bool = False, named: str = NAME) -> Pipeline:
@@ -63,8 +67,7 @@ def run(ledger: Ledger, plan: Plan, attempt: int = 0, *, empty: bool = False) ->
                 task,
                 (),
                 () if empty else tuple(_write(ledger.store, plan, write, task, attempt) for write in plan.writes()),
-                None,
-                1.5,
+                1500,
             )
             for task in group.tasks
         )
@@ -78,7 +81,7 @@ def decided(
     ledger = Ledger(S3Store(root), named)
     plan = ledger.put_plan(planned(made or pipeline(named=named), batch, before))
     run(ledger, plan)
-    decide(ledger, plan, 0, "all checks passed")
+    decide(ledger, plan, 0, PASSED)
     return ledger, plan
 
 
@@ -87,6 +90,11 @@ def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
     dataset = DeltaTable(folder(root, table), storage_options=storage_options()).to_pyarrow_dataset()  # noqa: F841
     with duckdb.connect() as connection:
         return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
+
+
+def data_files(store: S3Store, table: str = "delays") -> list[str]:
+    """The keys of the files of rows that were written for a table."""
+    return [entry.key for entry in store.list(f"tables/{table}/data/")]
 
 
 def expected(batch: int) -> list[tuple[object, ...]]:
@@ -110,7 +118,7 @@ def _arrived(partition: int, batch: int) -> DiscoveredPartition:
     return DiscoveredPartition(partition, tuple(files))
 
 
-def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt: int) -> WrittenFile:
+def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt: int) -> Artefact:
     columns: dict[str, list[object]] = {
         "tailnum": [f"N{task.task}-{n}" for n in range(RECORDS)],
         "delay": [plan.batch] * RECORDS,
@@ -118,11 +126,13 @@ def _write(store: Store, plan: Plan, write: PlannedWrite, task: TaskRef, attempt
         "_task": [task.task] * RECORDS,
     }
     wanted = table_schema(write)
-    data = io.BytesIO()
-    pq.write_table(pa.table({name: columns[name] for name in wanted.names}, schema=wanted), data)
-    path = f"data/plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}/{task.stage}-{task.task}.parquet"
-    key = f"tables/{write.declared.table}/{path}"
-    store.put_new(key, data.getvalue())
-    entry = store.head(key)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({name: columns[name] for name in wanted.names}, schema=wanted), sink)
+    data = sink.getvalue()
+    attempted = f"plan-{plan.batch}/attempt-{attempt}-{plan.pipeline}"
+    path = f"tables/{write.declared.table}/data/{attempted}/{task.stage}-{task.task}.parquet"
+    store.put_new(path, data)
+    entry = store.head(path)
     assert entry is not None
-    return WrittenFile(write.declared.table, path, entry.size, entry.etag, RECORDS)
+    digest_of_file = f"sha256:{sha256(data).hexdigest()}"
+    return Artefact(Role.TABLE, write.declared.table, path, entry.size, entry.etag, digest_of_file, RECORDS)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import S3Store
 
@@ -33,6 +34,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             del os.environ[name]
         else:
             os.environ[name] = value
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """A Spark server with two cores, whose tasks reach the S3 server. Nothing of it is in the environment."""
+    server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
+    yield server
     server.stop()
 
 

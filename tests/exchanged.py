@@ -1,33 +1,42 @@
-"""Graphs run record by record over a few tasks, by what plans say: the oracle for exchanges."""
+"""Graphs run record by record over a few tasks, by what plans say: the oracle for exchanges.
+
+Where records lie is seen from the records alone: nothing here asks the planner where it thinks that they are.
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from partitioning.model.graph import Graph, Step
+from partitioning.explain.reasons import exchange_because, moved
+from partitioning.model.graph import Graph, Op, Step, quote
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.exchanges.placements import Placed, Way, changes_keys, gathers, placements, places, target
 
 TASKS = 3
-GATHERED = "in one partition"
-Place = int | str
+PlaceOf = Callable[[str, str, int], int]
 
 
 @dataclass(frozen=True)
 class Record:
-    """Its key, what it is made of, and the task in which it is."""
+    """Its key, what it is made of, and the task that takes it: of `gathered` ones, from a partition that all read."""
 
     key: int
     made_of: str
-    place: Place
+    place: int
+    gathered: bool = False
 
 
-def place_of(key_format: str, named: str, key: int) -> Place:
+def place_of(key_format: str, hash: str, key: int) -> int:
     """The task of a key: another for each hash and key format."""
-    return mixed(f"{key_format} {named} {key}") % TASKS
+    return mixed(f"{key_format} {hash} {key}") % TASKS
+
+
+def the_only_task(key_format: str, hash: str, key: int) -> int:
+    """The task of a key where there is one only."""
+    return 0
 
 
 def mixed(text: str) -> int:
@@ -35,48 +44,68 @@ def mixed(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def stream_records(graph: Graph) -> dict[str, list[Record]]:
+def stream_records(graph: Graph, place: PlaceOf = place_of) -> dict[str, list[Record]]:
     """Six records of each stream, of four keys, where their producers put them."""
     return {
         stream.name: [
-            Record(number % 4, f"{stream.name}{number}", place_of(stream.key_format, stream.placement, number % 4))
+            Record(number % 4, f"{stream.name}{number}", place(stream.key_format, stream.hash, number % 4))
             for number in range(6)
         ]
         for stream in graph.streams
     }
 
 
-def tables(graph: Graph, cuts: Sequence[Cut], placed: Mapping[str, Placed]) -> dict[str, Counter[tuple[int, str]]]:
+def tables(graph: Graph, cuts: Sequence[Cut]) -> dict[str, Counter[tuple[int, str]]]:
     """What each table holds when each record stays in its task but for the exchanges.
 
-    Fails if a step that needs equal keys together gets a key in two tasks. `placed` are the placements of the
-    graph as it was written.
+    Fails if a step that needs equal keys together gets a key in two tasks.
     """
     exchanged = {(cut.source, reader): cut for cut in cuts for reader in cut.readers}
-    found = stream_records(graph)
+    records = stream_records(graph)
     for step in graph.steps:
-        read = [_moved(found[name], exchanged.get((name, step.name))) for name in step.inputs]
-        found[step.name] = _met(step, read, target(step, placed)) if places(step) else _given(step, read)
-    return {write.table: Counter((each.key, each.made_of) for each in found[write.step]) for write in graph.writes}
+        read = [_moved(records[name], exchanged.get((name, step.name))) for name in step.inputs]
+        if needs_all(step):
+            assert all(record.gathered for given in read for record in given), f"{step.name} does not get all records"
+        records[step.name] = _given(step, read, place_of)
+    return _tables(graph, records)
 
 
 def tables_of_one_task(graph: Graph) -> dict[str, Counter[tuple[int, str]]]:
     """What each table holds if there is one task only."""
-    found = {name: [Record(r.key, r.made_of, GATHERED) for r in some] for name, some in stream_records(graph).items()}
+    records = stream_records(graph, the_only_task)
     for step in graph.steps:
-        read = [found[name] for name in step.inputs]
-        found[step.name] = _met(step, read, None) if places(step) else _given(step, read)
-    return {write.table: Counter((each.key, each.made_of) for each in found[write.step]) for write in graph.writes}
+        records[step.name] = _given(step, [records[name] for name in step.inputs], the_only_task)
+    return _tables(graph, records)
+
+
+def needs_all(step: Step) -> bool:
+    """Whether a step needs all records in one task: it cannot be partitioned, or it has no key to be partitioned by."""
+    return (step.op is Op.PROCESS and step.partitions == 1) or (step.keyed and not step.key)
+
+
+def meets(step: Step) -> bool:
+    """Whether a step needs equal keys, or all records, together."""
+    return step.keyed or needs_all(step)
+
+
+def why(cut: Cut) -> str:
+    """The sentence that people get to read of an exchange."""
+    target = Placement(cut.key, cut.key_format, cut.hash, cut.partitions or TASKS)
+    return exchange_because(cut.why, cut.wanted_by, target) + moved(cut.moves, cut.spares)
+
+
+def _tables(graph: Graph, records: Mapping[str, Sequence[Record]]) -> dict[str, Counter[tuple[int, str]]]:
+    return {
+        write.table: Counter((record.key, record.made_of) for record in records[write.step]) for write in graph.writes
+    }
 
 
 def _moved(records: list[Record], cut: Cut | None) -> list[Record]:
     if cut is None:
         return records
     return [
-        Record(each.key, each.made_of, GATHERED)
-        if cut.partitions == 1
-        else Record(each.key, each.made_of, place_of(cut.key_format, cut.hash, each.key))
-        for each in records
+        replace(record, place=place_of(cut.key_format, cut.hash, record.key), gathered=cut.partitions == 1)
+        for record in records
     ]
 
 
@@ -85,44 +114,42 @@ def _named(step: Step) -> str:
     return step.expressions[0] if step.expressions else step.name
 
 
-def _given(step: Step, read: list[list[Record]]) -> list[Record]:
+def _given(step: Step, read: list[list[Record]], place: PlaceOf) -> list[Record]:
+    """What a step makes of what it reads."""
     given = [record for records in read for record in records]
-    if step.op == "filter":
-        return [each for each in given if mixed(f"{_named(step)} {each.made_of}") % 4]
-    return [_rekeyed(step, each) for each in given]
+    if meets(step):
+        return _met(step, given, place)
+    match step.op:
+        case Op.FILTER:
+            return [record for record in given if mixed(f"{_named(step)} {record.made_of}") % 4]
+        case Op.REPARTITION:
+            return given
+        case _:
+            return [_rekeyed(step, record) for record in given]
 
 
 def _rekeyed(step: Step, record: Record) -> Record:
-    named_only = step.op == "rekey" and step.expressions == (f'"{step.key}"',)
+    named_only = step.op is Op.REKEY and step.expressions == (quote(step.key),)
     if not step.rekeys or named_only:
         return record
-    return Record(mixed(f"{_named(step)} {record.made_of}") % 4, record.made_of, record.place)
+    return replace(record, key=mixed(f"{_named(step)} {record.made_of}") % 4)
 
 
-def _met(step: Step, read: list[list[Record]], way: Way | None) -> list[Record]:
-    """One record per key, or for a repartition those that it reads."""
-    given = [record for records in read for record in records]
-    if step.op == "repartition":
-        return given
-    if way is not None and gathers(step):
-        assert all(each.place == GATHERED for each in given), f"{step.name} gets records that are not gathered"
-    if way is not None and not way.gathered:
-        # One partition holds the keys of all tasks, so that each task can take its own from it.
-        given = [
-            Record(each.key, each.made_of, place_of(way.key_format, way.hash, each.key))
-            if each.place == GATHERED
-            else each
-            for each in given
-        ]
+def _met(step: Step, given: list[Record], place: PlaceOf) -> list[Record]:
+    """One record per key, in the task that had all of that key; or of all records, in one partition."""
     met: dict[int, list[Record]] = {}
-    for each in given:
-        met.setdefault(0 if gathers(step) and step.keyed else each.key, []).append(each)
+    for record in given:
+        met.setdefault(0 if step.keyed and not step.key else record.key, []).append(record)
     results = []
-    for key, some in sorted(met.items()):
-        where = {each.place for each in some}
-        assert len(where) == 1, f"{step.name} gets key {key} in {where}"
-        made = f"{_named(step)}({','.join(sorted(each.made_of for each in some))})"
-        results.append(_rekeyed(step, Record(key, str(mixed(made)), some[0].place)))
+    for key, together in sorted(met.items()):
+        where = {record.place for record in together}
+        if needs_all(step):
+            # What is left in one partition lies there by any hash; Coset says murmur2.
+            where = {place(step.key_format, MURMUR2, key)}
+        assert len(where) == 1, f"{step.name} gets key {key} in tasks {where}"
+        made = f"{_named(step)}({','.join(sorted(record.made_of for record in together))})"
+        gathered = all(record.gathered for record in together)
+        results.append(_rekeyed(step, Record(key, str(mixed(made)), where.pop(), gathered)))
     return results
 
 
@@ -137,22 +164,39 @@ class Path:
     exchanges: tuple[str, ...]
 
 
+def rekeying(graph: Graph) -> set[str]:
+    """The steps after which records may have other keys than before."""
+    keys: dict[str, tuple[str, KeyFormat]] = {stream.name: (stream.key, stream.key_format) for stream in graph.streams}
+    keys |= {step.name: (step.key, step.key_format) for step in graph.steps}
+    return {
+        step.name
+        for step in graph.steps
+        if step.rekeys
+        and (
+            step.op is not Op.REKEY or step.expressions != (quote(step.key),) or keys[step.name] != keys[step.inputs[0]]
+        )
+    }
+
+
 def paths(written: Graph, graph: Graph, cuts: Sequence[Cut]) -> Iterator[Path]:
     """All paths to steps that need their records placed, in the `graph` that was made of the one `written`."""
     exchanged = {(cut.source, reader) for cut in cuts for reader in cut.readers}
     steps = {step.name: step for step in graph.steps}
-    placed = placements(written)
-    starts = {step.name for step in written.steps if places(step) or changes_keys(step, placed)}
+    starts = rekeying(written) | {step.name for step in written.steps if _places(step)}
 
     def back(reader: str, name: str, through: tuple[str, ...], crossed: tuple[str, ...]) -> Iterator[Path]:
         crossed = (*crossed, name) if (name, reader) in exchanged else crossed
         if name in starts or name not in steps:
             yield Path(through[0], name, through[1:], crossed)
         else:
-            for each in steps[name].inputs:
-                yield from back(name, each, (*through, name), crossed)
+            for read in steps[name].inputs:
+                yield from back(name, read, (*through, name), crossed)
 
     for step in graph.steps:
-        if places(step):
+        if _places(step):
             for name in step.inputs:
                 yield from back(step.name, name, (step.name,), ())
+
+
+def _places(step: Step) -> bool:
+    return meets(step) or step.op is Op.REPARTITION

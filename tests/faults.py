@@ -71,15 +71,17 @@ class _Server(ThreadingHTTPServer):
             before, self.fault, self.seen = getattr(self, "seen", 0), fault, 0
         return before
 
-    def strikes(self, method: str, path: str) -> bool:
+    def strikes(self, method: str, path: str) -> str | None:
+        """What this request meets, if anything."""
         with self.lock:
             fault = self.fault
             if fault is None:
-                return False
+                return None
             if not re.fullmatch(str(fault["method"]), method) or not re.search(str(fault["key"]), unquote(path)):
-                return False
+                return None
             self.seen += 1
-            return fault["times"] is None or self.seen <= int(str(fault["times"]))
+            struck = fault["times"] is None or self.seen <= int(str(fault["times"]))
+            return str(fault["what"]) if struck else None
 
     def handle_error(self, *_: object) -> None:
         """A client that hangs up is no news."""
@@ -91,19 +93,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        stored, status, code = (True, 0, "")
-        if self.server.strikes(self.command, self.path):
-            stored, status, code = FAULTS[str(self.server.fault["what"])]
+        what = self.server.strikes(self.command, self.path)
+        if what is None:
+            self._answer(*self._ask(body))
+            return
+        stored, status, code = FAULTS[what]
         if stored:
-            answer = self._ask(body)
+            self._ask(body)
         if status is None:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
-        elif status:
+        else:
             xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
             self._answer(status, [("Content-Type", "application/xml")], xml)
-        else:
-            self._answer(*answer)
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = HTTPConnection(self.server.upstream, timeout=60)

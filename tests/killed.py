@@ -1,6 +1,6 @@
 """Run a `coset` command that is killed (SIGKILL) right before or after one of its effects.
 
-Usage: python tests/killed.py POINT ARGUMENT…, where POINT is one of `POINTS`, such as plan.before.
+Usage: python -P tests/killed.py POINT ARGUMENT…, where POINT is one of `POINTS`, such as plan.before.
 """
 
 from __future__ import annotations
@@ -36,18 +36,24 @@ def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -
 def arm(point: str) -> None:
     """Make this process die at `point`."""
     effect, moment = point.split(".")
+    owner: type
     if effect == "job":
-        from batches.runners import spark_submit as submission
+        from batches.runners.spark import Spark
 
-        submission.submit = deadly(submission.submit, moment, lambda *_, **__: True)
+        owner, name, when = Spark, "group", always
     elif effect == "delta":
         from deltalake import DeltaTable
 
-        DeltaTable.create_write_transaction = deadly(DeltaTable.create_write_transaction, moment, lambda *_, **__: True)
+        owner, name, when = DeltaTable, "create_write_transaction", always
     else:
         from partitioning.documents.store import S3Store
 
-        S3Store.put_new = deadly(S3Store.put_new, moment, lambda _, key, *__: f"/{effect}s/" in key)
+        owner, name, when = S3Store, "put_new", lambda _, key, *__: f"/{effect}s/" in key
+    setattr(owner, name, deadly(getattr(owner, name), moment, when))
+
+
+def always(*_: Any, **__: Any) -> bool:
+    return True
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pipelines, arrivals and plans made by hand, for tests of the core: no files, no Spark."""
+"""Pipelines, arrivals and plans, and who takes which record by them, for tests of the core: no files, no Spark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.model.plan import Plan
+from partitioning.model.plan import Plan, Stage
+from partitioning.model.reasons import GcdOf
+from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.model.tasks import Task, takes
 from partitioning.planning.planner import plan_batch
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
@@ -60,6 +63,26 @@ def plan_of(
 def tails_found(flights: int = 250, planes: int = 100) -> list[Discovered]:
     """As many records in each partition of flights, and of planes."""
     return [arrived("flights", [flights] * 12), arrived("planes", [planes] * 8)]
+
+
+def wide(tasks: int) -> Plan:
+    """Flights and planes in as many partitions as there are tasks; each task has two partitions to read."""
+    pipeline = Pipeline("tail_activity", source="s3://landing/topics")
+    flights = pipeline.stream("flights", key="tailnum", partitions=tasks, null_keys="drop")
+    planes = pipeline.table("planes", key="tailnum", partitions=tasks)
+    flights.join(planes, "flights.dep_delay", name="joined").write("tail_activity")
+    return plan_of(pipeline, [arrived("flights", [250] * tasks), arrived("planes", [100] * tasks)], groups=1)
+
+
+def dealt_stage(name: str, cosets: int, owners: Sequence[tuple[int, ...]], cooling: tuple[int, ...] = ()) -> Stage:
+    """A stage of which nothing matters but the residues that its tasks own."""
+    tasks = tuple(Task(number, {}, owns=owned) for number, owned in enumerate(owners))
+    return Stage(name, (), (), (), COGROUP, cosets, GcdOf((), cosets), given=False, tasks=tasks, cooling=cooling)
+
+
+def takers(tasks: Sequence[Task], read: str, partition: int, h: int | None) -> list[int]:
+    """The tasks that take a record in a partition of an input: with a key of hash h, or without one (None)."""
+    return [task.task for task in tasks if takes(task, read, partition, h)]
 
 
 def _partition(number: int, beginning: int, end: int) -> DiscoveredPartition:

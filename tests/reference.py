@@ -5,29 +5,39 @@ from __future__ import annotations
 import io
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.cosets.rule import null_owner
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import MemoryStore
 from partitioning.hashes import placement_hash
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import MASK64, HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, offset_digest
-from partitioning.model.streams import DROP, OWN_TASK, REFUSE, Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.model.receipt import (
+    MASK64,
+    HeavyKey,
+    Offender,
+    PartitionReceipt,
+    Receipt,
+    TaskReceipt,
+    Violation,
+    offset_digest,
+)
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
+from partitioning.model.tasks import Fate, fate
 from partitioning.planning.planner import plan_batch
+from partitioning.values import Value
+from tests.memory_store import MemoryStore
 
 Log = Mapping[tuple[str, int], Sequence[str | None]]
-TAKEN, DROPPED, REFUSED, LEFT = "taken", "dropped", "refused", "left to another task"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Value, frozen=True):
     """One record as one task saw it, and what the task did with it."""
 
     task: TaskRef
@@ -35,10 +45,12 @@ class Seen:
     partition: int
     offset: int
     key: str | None
-    fate: str
+    fate: Fate
 
 
-def pipeline(flights: int = 4, planes: int = 2, null_keys: str = REFUSE, expect: tuple[dict, ...] = ()) -> Pipeline:
+def pipeline(
+    flights: int = 4, planes: int = 2, null_keys: str = NullKeys.REFUSE, expect: tuple[dict[str, Any], ...] = ()
+) -> Pipeline:
     """Flights and planes that meet by tail number, written to the table `delays`."""
     made = Pipeline("delays", source="s3://landing/topics")
     left = made.stream("flights", key="tailnum", partitions=flights, null_keys=null_keys)
@@ -84,19 +96,13 @@ def planned(made: Pipeline, records: Log, scheme: str | None = None) -> Plan:
 def run(plan: Plan, records: Log) -> list[Seen]:
     """What every task sees and does, if all goes well."""
     return [
-        Seen(
-            TaskRef(stage.name, task.task),
-            name,
-            number,
-            offset,
-            key,
-            _fate(plan, stage.name, task.task, name, number, key),
-        )
+        Seen(TaskRef(stage.name, task.task), read.name, number, offset, key, becomes)
         for stage in plan.stages
         for task in stage.tasks
-        for name, numbers in task.reads.items()
-        for number in numbers
-        for offset, key in enumerate(records[name, number])
+        for read in stage.streams
+        for number in task.reads.get(read.name, ())
+        for offset, key in enumerate(records[read.name, number])
+        for becomes in [fate(task, read.name, read.null_keys, number, None if key is None else placement_hash(key))]
     ]
 
 
@@ -110,18 +116,6 @@ def store(plan: Plan, seen: Sequence[Seen], attempt: int = 0) -> Ledger:
     return ledger
 
 
-def _fate(plan: Plan, stage: str, task: int, stream: str, partition: int, key: str | None) -> str:
-    declared, cosets = plan.stream(stream).declared, plan.stage(stage).cosets
-    if key is not None:
-        owner = placement_hash(key) % cosets if task < cosets else None
-        return TAKEN if owner == task else LEFT
-    if declared.null_keys == OWN_TASK:
-        return TAKEN if plan.stage(stage).tasks[task].null_keys else LEFT
-    if null_owner(partition, declared.partitions, cosets) != task:
-        return LEFT
-    return DROPPED if declared.null_keys == DROP else REFUSED
-
-
 def _task_receipt(ledger: Ledger, plan: Plan, task: TaskRef, seen: Sequence[Seen]) -> TaskReceipt:
     held: dict[tuple[str, int], list[Seen]] = defaultdict(list)
     for name, numbers in plan.stage(task.stage).tasks[task.task].reads.items():
@@ -131,23 +125,33 @@ def _task_receipt(ledger: Ledger, plan: Plan, task: TaskRef, seen: Sequence[Seen
         held[each.stream, each.partition].append(each)
     partitions = tuple(_receipt(plan, task, *where, records) for where, records in held.items())
     rows = [
-        {"stream": name, "partition": number, "key": key, "offset": first, "task": task.task}
+        {"input": name, "key": key, "task": task.task, "partition": number, "offset": first}
         for (name, number), records in held.items()
         for key, first in _keys(records).items()
     ]
+    return TaskReceipt(task, partitions, _key_artefacts(ledger, plan, task, rows), len(seen))
+
+
+def _key_artefacts(ledger: Ledger, plan: Plan, task: TaskRef, rows: list[dict[str, Any]]) -> tuple[Artefact, ...]:
+    """Store the sampled keys of a task; no file if there are none."""
+    if not rows:
+        return ()
     path = f"{plan.pipeline}/audits/{plan.batch}/keys/{task.stage}-{task.task}.parquet"
-    if rows:
-        data = io.BytesIO()
-        pq.write_table(pa.Table.from_pylist(rows), data)
-        ledger.store.put(path, data.getvalue())
-    return TaskReceipt(task, partitions, (), path if rows else None, len(seen) / 1000)
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    data = sink.getvalue()
+    ledger.store.put(path, data)
+    entry = ledger.store.head(path)
+    assert entry is not None
+    digest_of_file = f"sha256:{sha256(data).hexdigest()}"
+    return (Artefact(Role.KEYS, task.stage, path, entry.size, entry.etag, digest_of_file, len(rows)),)
 
 
 def _keys(records: Sequence[Seen]) -> dict[str, int]:
     """The keys of the records taken, each with its first offset."""
     first: dict[str, int] = {}
     for each in records:
-        if each.fate == TAKEN and each.key is not None:
+        if each.fate is Fate.TAKEN and each.key is not None:
             first.setdefault(each.key, each.offset)
     return first
 
@@ -155,40 +159,42 @@ def _keys(records: Sequence[Seen]) -> dict[str, int]:
 def _receipt(plan: Plan, task: TaskRef, stream: str, partition: int, records: Sequence[Seen]) -> PartitionReceipt:
     span, stage = plan.stream(stream).range(partition), plan.stage(task.stage)
     count = len(plan.stream(stream).partitions)
-    broken: dict[str, list[Seen]] = {"offset": [], "foreign": [], "stray": [], "null key": []}
+    broken: dict[Violation, list[Seen]] = {violation: [] for violation in Violation}
     expected = span.start
     for each in records:
         if each.offset != expected:
-            broken["offset"].append(each)
+            broken[Violation.OFFSET].append(each)
         expected = each.offset + 1
         if each.key is not None and placement_hash(each.key) % count != partition:
-            broken["foreign"].append(each)
-        if each.key is not None and each.fate == TAKEN and placement_hash(each.key) % stage.cosets != task.task:
-            broken["stray"].append(each)
-        if each.fate == REFUSED:
-            broken["null key"].append(each)
-    accounted = [each for each in records if each.fate in {TAKEN, DROPPED}]
+            broken[Violation.FOREIGN].append(each)
+        if each.key is not None and each.fate is Fate.TAKEN and placement_hash(each.key) % stage.cosets != task.task:
+            broken[Violation.STRAY].append(each)
+        if each.fate is Fate.REFUSED:
+            broken[Violation.NULL_KEY].append(each)
+    accounted = [each for each in records if each.fate in {Fate.TAKEN, Fate.DROPPED}]
     return PartitionReceipt(
-        stream=stream,
+        input=stream,
         partition=partition,
         start=span.start,
         end=span.end,
         read=len(records),
-        taken=sum(each.fate == TAKEN for each in records),
-        dropped=sum(each.fate == DROPPED for each in records),
-        nulls=sum(each.key is None and each.fate in {TAKEN, REFUSED} for each in records),
+        taken=sum(each.fate is Fate.TAKEN for each in records),
+        dropped=sum(each.fate is Fate.DROPPED for each in records),
+        nulls=sum(each.key is None and each.fate in {Fate.TAKEN, Fate.REFUSED} for each in records),
         digest=f"{sum(offset_digest(each.offset) for each in accounted) & MASK64:016x}",
-        disorder=len(broken["offset"]),
-        foreign=len(broken["foreign"]),
-        stray=len(broken["stray"]),
+        disorder=len(broken[Violation.OFFSET]),
+        foreign=len(broken[Violation.FOREIGN]),
+        stray=len(broken[Violation.STRAY]),
         keys=len(_keys(records)),
         offenders=tuple(
-            Offender(rule, partition, each.offset, each.key) for rule, found in broken.items() for each in found[:20]
+            Offender(violation, partition, each.offset, each.key)
+            for violation, offenders in broken.items()
+            for each in offenders[:20]
         ),
         heavy=_heavy(records),
     )
 
 
 def _heavy(records: Sequence[Seen]) -> tuple[HeavyKey, ...]:
-    counts = Counter(each.key for each in records if each.fate == TAKEN and each.key is not None)
+    counts = Counter(each.key for each in records if each.fate is Fate.TAKEN and each.key is not None)
     return tuple(HeavyKey(key, count) for key, count in counts.most_common() if count >= max(100, counts.total() / 20))

@@ -10,19 +10,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partitioning.hashes import java_placement, placement_hash
-from partitioning.model.graph import Graph, Step, quote
+from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import JAVA, MURMUR2, Placement
-from partitioning.model.plan import RESULT, STATE, STREAM, Exchange, Input, Plan, Stage
+from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.schemes import MAX
-from partitioning.model.streams import OWN_TASK
-from partitioning.model.tasks import Task
+from partitioning.model.tasks import Fate, Task, fate, takes
 from partitioning.planning.exchanges.unifiers import groups
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
-from partitioning.planning.stages.ways import keys_of, way_of, ways
 
 Row = tuple[str | None, tuple[int, ...]]
 HASHES: Mapping[str, Callable[[str], int]] = {MURMUR2: placement_hash, JAVA: java_placement}
+ANYWHERE = "no hash"
 
 
 @dataclass(frozen=True)
@@ -47,23 +46,25 @@ def new_key(step: str, row: Row) -> str | None:
 
 def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kept_key: bool) -> list[Row]:
     """What a step makes of the rows that are given to one task."""
-    rows = [row for some in inputs for row in some]
-    if step.op == "filter":
-        return [row for row in rows if sum(row[1]) % 4]
-    if step.op == "rekey" and not kept_key:
-        return [(new_key(step.name, row), row[1]) for row in rows]
-    if step.op in ("select", "merge", "repartition", "rekey"):
-        return rows
-    if step.op == "join":
-        both = set.intersection(*({key for key, _ in some if key is not None} for some in inputs))
-        return grouped(row for row in rows if row[0] in both)
-    if step.op == "partial":
-        if step.rekeys:
-            rows = [(new_key(step.name, row) if step.key else "", row[1]) for row in rows]
-        return grouped(rows)
-    if step.op == "process" and not step.keyed:
-        return ranked(rows) if step.partitions == 1 else rows
-    return grouped([*rows, *state])
+    rows = [row for given in inputs for row in given]
+    match step.op:
+        case Op.FILTER:
+            return [row for row in rows if sum(row[1]) % 4]
+        case Op.REKEY if not kept_key:
+            return [(new_key(step.name, row), row[1]) for row in rows]
+        case Op.SELECT | Op.MERGE | Op.REPARTITION | Op.REKEY:
+            return rows
+        case Op.JOIN:
+            in_all = set.intersection(*({key for key, _ in given if key is not None} for given in inputs))
+            return grouped(row for row in rows if row[0] in in_all)
+        case Op.PARTIAL:
+            if step.rekeys:
+                rows = [(new_key(step.name, row) if step.key else "", row[1]) for row in rows]
+            return grouped(rows)
+        case Op.PROCESS if not step.keyed:
+            return ranked(rows) if step.partitions == 1 else rows
+        case Op.AGGREGATE | Op.COGROUP | Op.COMBINE | Op.PROCESS:
+            return grouped([*rows, *state])
 
 
 def grouped(rows: Iterable[Row]) -> list[Row]:
@@ -94,7 +95,8 @@ class Directly:
 
     def batch(self, arrived: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         """The rows of each table."""
-        keys = {each.name: each.key for each in (*self.graph.streams, *self.graph.steps)}
+        keys = {stream.name: stream.key for stream in self.graph.streams}
+        keys |= {step.name: step.key for step in self.graph.steps}
         rows = {name: list(some) for name, some in arrived.items()}
         for step in self.graph.steps:
             state = self.states.get(step.name, [])
@@ -115,66 +117,54 @@ class ByPlan:
         """The rows of each table, given what lies in each stream partition, by offset."""
         tables: dict[str, list[Row]] = {write.declared.table: [] for write in plan.writes()}
         states: dict[str, list[list[Row]]] = {}
-        results = {each.step for stage in plan.stages for each in stage.inputs if each.kind == RESULT}
+        results = {read.step for stage in plan.stages for read in stage.inputs if isinstance(read, ResultInput)}
         for stage in plan.stages:
             left: list[dict[str, list[Row]]] = []
             for task in stage.tasks:
-                made = self._task(plan, stage, task, landed)
+                given = self._task(plan, stage, task, landed)
                 for write in stage.writes:
-                    tables[write.declared.table].extend(made[write.declared.step])
-                left.append(made)
+                    tables[write.declared.table].extend(given[write.declared.step])
+                left.append(given)
+            hashes = lie_by(plan, stage)
             for step in stage.steps:
                 if step.name in results or step.state:
-                    placed = self._left(stage, step, left, hash_of(plan, stage, step))
+                    placed = self._left(stage, step, left, hashes[step.name])
                     self.held[f"{step.name}.result"] = placed
                     if step.state:
                         states[f"{step.name}.state"] = placed
             for exchange in plan.exchanges:
                 if exchange.stage == stage.name:
-                    self.held[exchange.name] = self._exchanged(plan, stage, exchange, left)
+                    self.held[exchange.name] = self._exchanged(exchange, left)
         self.held = states
         return {table: sorted(rows, key=repr) for table, rows in tables.items()}
 
     def _task(
         self, plan: Plan, stage: Stage, task: Task, landed: Mapping[str, Sequence[Sequence[Row]]]
     ) -> dict[str, list[Row]]:
-        keys = {each.step: each.placement.key for each in stage.inputs if each.kind != STATE}
-        for stream in plan.streams:
-            keys[stream.name] = stream.declared.key
-        rows: dict[str, list[Row]] = {each.step: [] for each in stage.inputs if each.kind != STATE}
+        """The rows of all that a task reads, then those of each of its steps."""
+        keys = key_columns(plan, stage)
+        rows: dict[str, list[Row]] = {read.step: [] for read in stage.inputs if not isinstance(read, StateInput)}
         state: dict[str, list[Row]] = {}
-        for each in stage.inputs:
-            for number in task.reads.get(each.name, ()):
-                read = self._read(plan, stage, task, each, number, landed)
-                (state if each.kind == STATE else rows).setdefault(each.step, []).extend(read)
+        for read in stage.inputs:
+            for number in task.reads.get(read.name, ()):
+                taken = self._taken(plan, task, read, number, landed)
+                (state if isinstance(read, StateInput) else rows).setdefault(read.step, []).extend(taken)
         for step in stage.steps:
-            keys[step.name] = step.key
             inputs = [rows[name] for name in step.inputs]
             rows[step.name] = apply(step, inputs, state.get(step.name, ()), keeps_key(step, keys))
         return rows
 
-    def _read(
-        self,
-        plan: Plan,
-        stage: Stage,
-        task: Task,
-        each: Input,
-        number: int,
-        landed: Mapping[str, Sequence[Sequence[Row]]],
+    def _taken(
+        self, plan: Plan, task: Task, read: Input, number: int, landed: Mapping[str, Sequence[Sequence[Row]]]
     ) -> list[Row]:
         """What a task takes of a partition."""
-        if each.kind == STREAM:
-            planned = plan.stream(each.step).range(number)
-            there = landed[each.step][number][planned.start : planned.end]
+        if isinstance(read, StreamInput):
+            planned = plan.stream(read.name).range(number)
+            rows = landed[read.name][number][planned.start : planned.end]
         else:
-            there = self.held[each.name][number]
-        if not each.placement.key:
-            assert each.name not in task.filters
-            return [] if task.null_keys else list(there)
-        for key, _ in there:
-            assert key is None or lies(key, each.placement, number)
-        mine = takes_no_key(plan, stage, task, each)
-        return [row for row in there if (mine if row[0] is None else not task.null_keys and takes(task, each, row[0]))]
+            rows = self.held[read.name][number]
+        assert all(key is None or lies(key, read.placement, number) for key, _ in rows)
+        return [row for row in rows if is_taken(task, read, number, row[0])]
 
     @staticmethod
     def _left(
@@ -182,11 +172,11 @@ class ByPlan:
     ) -> list[list[Row]]:
         """What a step leaves, by residue; where it cannot lie so, by task."""
         placed: list[list[Row]] = [[] for _ in range(stage.cosets)]
-        for task, made in zip(stage.tasks, left, strict=True):
-            for row in made[step.name]:
+        for task, given in zip(stage.tasks, left, strict=True):
+            for row in given[step.name]:
                 if row[0] is None or task.null_keys:
                     residue = 0
-                elif stage.scheme == str(MAX):
+                elif stage.scheme == MAX:
                     residue = task.task
                 elif h is None or stage.cosets == 1:
                     residue = task.owns[0]
@@ -197,9 +187,7 @@ class ByPlan:
         return placed
 
     @staticmethod
-    def _exchanged(
-        plan: Plan, stage: Stage, exchange: Exchange, left: Sequence[Mapping[str, Sequence[Row]]]
-    ) -> list[list[Row]]:
+    def _exchanged(exchange: Exchange, left: Sequence[Mapping[str, Sequence[Row]]]) -> list[list[Row]]:
         """What lies in an exchange: all that the tasks wrote of a partition, combined in levels if the plan says so."""
         placement = exchange.placement
         held = []
@@ -207,25 +195,36 @@ class ByPlan:
             parts = [
                 [
                     row
-                    for row in made[exchange.source]
+                    for row in given[exchange.source]
                     if number == (0 if row[0] is None else partition_of(row[0], placement))
                 ]
-                for made in left
+                for given in left
             ]
             for width in exchange.unifiers:
-                parts = [grouped(row for part in some for row in parts[part]) for some in groups(len(parts), width)]
+                parts = [grouped(row for part in united for row in parts[part]) for united in groups(len(parts), width)]
             held.append([row for part in parts for row in part])
         return held
 
 
-def hash_of(plan: Plan, stage: Stage, step: Step) -> Callable[[str], int] | None:
-    """The hash by which the rows of a step lie, None if it is not known or they lie anywhere."""
-    keys = keys_of(
-        Graph(tuple(each.declared for each in plan.streams), tuple(s for t in plan.stages for s in t.steps), ())
-    )
-    read = {each.step: way_of(each.placement) for each in stage.inputs if each.kind != STATE}
-    (way, *others) = ways(stage.steps, read, keys)[step.name]
-    return None if way is None or others else HASHES.get(way.hash)
+def key_columns(plan: Plan, stage: Stage) -> dict[str, str]:
+    """The key column of all that a stage reads, and of its steps."""
+    keys = {read.step: read.placement.key for read in stage.inputs if not isinstance(read, StateInput)}
+    keys |= {stream.name: stream.declared.key for stream in plan.streams}
+    return keys | {step.name: step.key for step in stage.steps}
+
+
+def lie_by(plan: Plan, stage: Stage) -> dict[str, Callable[[str], int] | None]:
+    """The hash by which the rows of each step lie, None if it is not known or they lie anywhere."""
+    keys = key_columns(plan, stage)
+    hashes: dict[str, set[str]] = {
+        read.step: {read.placement.hash if read.placement.key else ANYWHERE}
+        for read in stage.inputs
+        if not isinstance(read, StateInput)
+    }
+    for step in stage.steps:
+        changed = step.rekeys and not (step.op is Op.REKEY and keeps_key(step, keys))
+        hashes[step.name] = {ANYWHERE} if changed else set().union(*(hashes[name] for name in step.inputs))
+    return {name: HASHES.get(min(named)) if len(named) == 1 else None for name, named in hashes.items()}
 
 
 def partition_of(key: str, placement: Placement) -> int:
@@ -235,19 +234,22 @@ def partition_of(key: str, placement: Placement) -> int:
 
 def lies(key: str, placement: Placement, number: int) -> bool:
     """Whether a key lies where the placement says, as far as that can be told."""
-    return placement.hash not in HASHES or partition_of(key, placement) == number % placement.partitions
+    if not placement.key or placement.hash not in HASHES:
+        return True
+    return partition_of(key, placement) == number % placement.partitions
 
 
-def takes(task: Task, each: Input, key: str) -> bool:
-    """Whether a task keeps a key that it reads."""
-    kept = task.filters.get(each.name)
-    return kept is None or HASHES[each.placement.hash](key) % kept.modulus in kept.residues
+def is_taken(task: Task, read: Input, partition: int, key: str | None) -> bool:
+    """Whether a task takes a record of an input, with a key or without."""
+    h = None if key is None else _hash(task, read, key)
+    if isinstance(read, StreamInput):
+        return fate(task, read.name, read.null_keys, partition, h) is Fate.TAKEN
+    return takes(task, read.name, partition, h)
 
 
-def takes_no_key(plan: Plan, stage: Stage, task: Task, each: Input) -> bool:
-    """Whether a task takes the records without a key of an input that it reads."""
-    if each.kind == STREAM and plan.stream(each.step).declared.null_keys != OWN_TASK:
-        return False
-    if any(other.null_keys for other in stage.tasks):
-        return task.null_keys
-    return not task.owns or 0 in task.owns
+def _hash(task: Task, read: Input, key: str) -> int:
+    """The hash that tells whose a key is; any will do where it is not known, as nothing may then go by it."""
+    if read.placement.key and read.placement.hash in HASHES:
+        return HASHES[read.placement.hash](key)
+    assert read.name not in task.filters
+    return 0

@@ -1,4 +1,4 @@
-"""What Samza answered when it dealt tasks to containers, and Coset's answer beside it.
+"""What Samza answered when it put tasks into containers, and Coset's answer beside it.
 
 `python -m tests.samza_containers` prints the totals.
 """
@@ -47,7 +47,7 @@ class Compared:
 
 
 def resized() -> list[Compared]:
-    """Every case with a former deal: a move is a task in another container than before, if that is still there."""
+    """Every case with former containers: a move is a task in another container than before, if that is still there."""
     return [
         _resized(case)
         for case in cases("group_by_container_count.json")
@@ -59,8 +59,8 @@ def _resized(case: Mapping[str, Any]) -> Compared:
     groups, before = range(case["containerCount"]), {name: int(number) for name, number in case["previous"].items()}
     samza = {name: int(number) for name, number in by_task(case["result"]).items()}
     was = {TaskRef(name, 0): number for name, number in before.items()}
-    dealt = balanced_sticky(tasks(case["tasks"]), groups, was, Locality()).groups
-    ours = {task.stage: group for task, group in dealt.items()}
+    answer = balanced_sticky(tasks(case["tasks"]), groups, was, Locality()).groups
+    ours = {task.stage: group for task, group in answer.items()}
     moves = [
         sum(before.get(name) in groups and before[name] != now for name, now in each.items()) for each in (samza, ours)
     ]
@@ -83,8 +83,8 @@ def _located(case: Mapping[str, Any]) -> Compared:
     places = {name: place for name, place in case["taskLocality"].items() if place in sites.values()}
     samza = {name: processors.index(processor) for name, processor in by_task(case["result"]).items()}
     locality = Locality(sites, {TaskRef(name, 0): place for name, place in places.items()})
-    dealt = balanced_sticky(tasks(case["tasks"]), range(len(processors)), {}, locality).groups
-    ours = {task.stage: group for task, group in dealt.items()}
+    answer = balanced_sticky(tasks(case["tasks"]), range(len(processors)), {}, locality).groups
+    ours = {task.stage: group for task, group in answer.items()}
     moves = [sum(sites[each[name]] != place for name, place in places.items()) for each in (samza, ours)]
     return Compared(
         case["id"],

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.cosets.assignment import assign
-from partitioning.model.placement import Placement
+from partitioning.cosets.assignment import Reading, assign, assign_owned
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import (
-    EXCHANGE,
-    RESULT,
-    STATE,
-    STREAM,
     VERSION,
     Exchange,
+    ExchangeInput,
     Input,
     Plan,
     PlannedPartition,
     PlannedStream,
     PlannedWrite,
+    ResultInput,
     Stage,
+    StateInput,
+    StreamInput,
     TaskGroup,
     TaskRef,
 )
-from partitioning.model.schemes import Scheme
+from partitioning.model.reasons import AsAsked, GcdOf, OnePerPartition, TaskCountReason, Unplaced
+from partitioning.model.schemes import Scheme, SchemeKind
 from partitioning.model.streams import Column, InputFile, Stream
-from partitioning.model.tasks import Residues, Task
 
 COLUMNS = (Column("member", "VARCHAR"), Column("amount", "DOUBLE"))
 
@@ -46,18 +46,8 @@ def tails(
     late = flown.filter(condition, name="late")
     late.join(planes, "late.amount", name="joined").write("tail_activity")
     inputs = [stream(pipeline, "flights"), stream(pipeline, "planes")]
-    made = assign([(each.name, each.placement.partitions) for each in inputs], Scheme.parse(scheme)).tasks
-    tasks = tuple(_dealt(number, owns, made) for number, owns in enumerate(dealt)) if dealt else None
-    whole = stage(pipeline, "flights+planes", inputs, ["late", "joined"], scheme=scheme, tasks=tasks)
+    whole = stage(pipeline, "flights+planes", inputs, ["late", "joined"], scheme=scheme, dealt=dealt)
     return plan(pipeline, [whole], batch=batch, groups=groups)
-
-
-def _dealt(number: int, owns: Sequence[int], made: Sequence[Task]) -> Task:
-    """The task that stands for several of the coset rule's."""
-    names = made[0].reads
-    reads = {name: tuple(sorted({each for coset in owns for each in made[coset].reads[name]})) for name in names}
-    filters = {name: Residues(len(made), tuple(owns)) for name in made[0].filters}
-    return Task(number, reads, filters, owns=tuple(owns))
 
 
 def merged(orders: int = 8, returns: int = 4, scheme: str = "cogroup", records: int = 250) -> Plan:
@@ -68,8 +58,8 @@ def merged(orders: int = 8, returns: int = 4, scheme: str = "cogroup", records: 
     kept = returned.filter("amount > 0", name="kept").rekey("member", name="by_member")
     ordered.merge(kept, name="all").aggregate("sum(amount) AS amount", name="balance").write("balances")
     moving = stage(pipeline, "returns", [stream(pipeline, "returns")], ["kept", "by_member"], scheme="max")
-    placed = Placement("member", "string", "murmur2", Scheme.parse(scheme).tasks([orders]))
-    inputs = [stream(pipeline, "orders"), Input("by_member.exchange", EXCHANGE, "by_member", placed)]
+    placed = Placement("member", KeyFormat.STRING, MURMUR2, Scheme.parse(scheme).tasks([orders]))
+    inputs: list[Input] = [stream(pipeline, "orders"), ExchangeInput("by_member.exchange", "by_member", placed)]
     meeting = stage(pipeline, "orders+by_member.exchange", inputs, ["all", "balance"], scheme=scheme, wave=1)
     exchange = Exchange(
         "by_member.exchange",
@@ -77,7 +67,7 @@ def merged(orders: int = 8, returns: int = 4, scheme: str = "cogroup", records: 
         "returns",
         placed,
         ("balance",),
-        "balance needs all records of a member in one task, and by_member gives returns another key",
+        _changed("by_member", "orders"),
         moves=600,
         spares=2000,
     )
@@ -94,16 +84,16 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
         "count(*) AS countries", name="sizes"
     ).write("sizes")
     country, large = (
-        Placement("country", "string", "murmur2", totals),
-        Placement("size", "long", "murmur2", 4),
+        Placement("country", KeyFormat.STRING, MURMUR2, totals),
+        Placement("size", KeyFormat.LONG, MURMUR2, 4),
     )
     first = stage(pipeline, "views", [stream(pipeline, "views")], ["part"], scheme="max")
     second = stage(
         pipeline,
         "part.exchange",
         [
-            Input("part.exchange", EXCHANGE, "part", country),
-            Input("totals.state", STATE, "totals", Placement("country", "string", "murmur2", wrote), batch=batch - 1),
+            ExchangeInput("part.exchange", "part", country),
+            StateInput("totals.state", "totals", Placement("country", KeyFormat.STRING, MURMUR2, wrote), batch - 1),
         ],
         ["totals", "sized"],
         scheme=f"tasks({totals})",
@@ -112,7 +102,7 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
     third = stage(
         pipeline,
         "sized.exchange",
-        [Input("sized.exchange", EXCHANGE, "sized", large)],
+        [ExchangeInput("sized.exchange", "sized", large)],
         ["sizes"],
         scheme="tasks(4)",
         wave=2,
@@ -125,11 +115,11 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
             "views",
             country,
             ("totals",),
-            "totals needs each country in one task",
+            _changed("part"),
             combine="totals" if levels else None,
             unifiers=levels,
         ),
-        Exchange("sized.exchange", "sized", "part.exchange", large, ("sizes",), "sizes needs each size in one task"),
+        Exchange("sized.exchange", "sized", "part.exchange", large, ("sizes",), _changed("sized")),
     ]
     return plan(pipeline, [first, second, third], exchanges, batch=batch, groups=4)
 
@@ -142,13 +132,13 @@ def fed() -> Plan:
     chains = totals.rekey("chain", name="by_chain").aggregate("sum(amount) AS amount", name="chains")
     back = chains.rekey("shop", name="back")
     totals.join(back, "totals.amount", name="shares").write("shares")
-    shop, chain = (Placement(key, "string", "murmur2", 6) for key in ("shop", "chain"))
+    shop, chain = (Placement(key, KeyFormat.STRING, MURMUR2, 6) for key in ("shop", "chain"))
     stages = [
         stage(pipeline, "sales", [stream(pipeline, "sales")], ["totals", "by_chain"]),
         stage(
             pipeline,
             "by_chain.exchange",
-            [Input("by_chain.exchange", EXCHANGE, "by_chain", chain)],
+            [ExchangeInput("by_chain.exchange", "by_chain", chain)],
             ["chains", "back"],
             scheme="tasks(6)",
             wave=1,
@@ -156,24 +146,24 @@ def fed() -> Plan:
         stage(
             pipeline,
             "totals+back.exchange",
-            [Input("totals", RESULT, "totals", shop), Input("back.exchange", EXCHANGE, "back", shop)],
+            [ResultInput("totals", "totals", shop), ExchangeInput("back.exchange", "back", shop)],
             ["shares"],
             scheme="tasks(6)",
             wave=2,
         ),
     ]
     exchanges = [
-        Exchange("by_chain.exchange", "by_chain", "sales", chain, ("chains",), "chains needs each chain in one task"),
-        Exchange("back.exchange", "back", "by_chain.exchange", shop, ("shares",), "shares needs each shop in one task"),
+        Exchange("by_chain.exchange", "by_chain", "sales", chain, ("chains",), _changed("by_chain")),
+        Exchange("back.exchange", "back", "by_chain.exchange", shop, ("shares",), _changed("back", "totals")),
     ]
     return plan(pipeline, stages, exchanges)
 
 
-def stream(pipeline: Pipeline, name: str) -> Input:
+def stream(pipeline: Pipeline, name: str) -> StreamInput:
     """A stream as a stage reads it."""
     (declared,) = [each for each in pipeline.streams if each.name == name]
-    placed = Placement(declared.key, declared.key_format, declared.placement, declared.partitions)
-    return Input(name, STREAM, name, placed)
+    placed = Placement(declared.key, declared.key_format, declared.hash, declared.partitions)
+    return StreamInput(name, placed, declared.partitions, declared.null_keys)
 
 
 def stage(
@@ -184,22 +174,42 @@ def stage(
     *,
     scheme: str = "cogroup",
     wave: int = 0,
-    tasks: tuple[Task, ...] | None = None,
+    dealt: Sequence[Sequence[int]] | None = None,
 ) -> Stage:
-    """A stage of these steps, its tasks by the coset rule, or those given."""
-    made = assign([(each.name, each.placement.partitions) for each in inputs], Scheme.parse(scheme)).tasks
+    """A stage of these steps, its tasks by the coset rule; `dealt` says which cosets a partitioner gave each task."""
+    asked = Scheme.parse(scheme)
+    tasks = assign([(each.name, each.placement.partitions) for each in inputs], asked).tasks
+    cosets, fixed = len(tasks), [each.placement.partitions for each in inputs if not isinstance(each, ExchangeInput)]
+    if dealt is not None:
+        tasks = assign_owned([Reading.of(each) for each in inputs], cosets, [tuple(owned) for owned in dealt])
     return Stage(
         name,
         tuple(inputs),
         tuple(step for step in pipeline.steps if step.name in steps),
         tuple(PlannedWrite(write, COLUMNS) for write in pipeline.writes if write.step in steps),
-        scheme,
-        len(made),
-        "as given",
-        made if tasks is None else tasks,
-        partitioner=None if tasks is None else "shop.parts:ByBytes",
+        asked,
+        cosets,
+        _why(asked, fixed, cosets),
+        given=True,
+        tasks=tasks,
+        partitioner=None if dealt is None else "shop.parts:ByBytes",
         wave=wave,
     )
+
+
+def _why(scheme: Scheme, counts: Sequence[int], cosets: int) -> TaskCountReason:
+    match scheme.kind:
+        case SchemeKind.MAX:
+            return OnePerPartition()
+        case SchemeKind.TASKS:
+            return AsAsked(cosets)
+        case SchemeKind.COGROUP | SchemeKind.ELASTIC:
+            return GcdOf(tuple(counts), cosets)
+
+
+def _changed(step: str, *staying: str) -> Unplaced:
+    """The reason of an exchange after the step that changed the keys of its records."""
+    return Unplaced((step,), (), None, staying)
 
 
 def plan(

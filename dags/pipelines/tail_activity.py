@@ -1,6 +1,6 @@
 """What each aircraft did in a batch of flights, with what is known of the aircraft."""
 
-from partitioning.authoring.pipeline import Pipeline
+from partitioning import Pipeline
 
 pipeline = Pipeline("tail_activity", source="s3://landing/topics")
 

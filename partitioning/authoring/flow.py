@@ -6,25 +6,22 @@ and aggregates are always by the flow's key, so that no expression can break co-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from partitioning.authoring.misfits import bad_key, cannot_meet, no_key, unfinished
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
-from partitioning.model.graph import Step, quote, union
-from partitioning.model.placement import KEY_FORMATS, MURMUR2, OPAQUE, placement_findings
+from partitioning.model.graph import Join, Op, Step, quote, union
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
 from partitioning.model.streams import Column
+from partitioning.values import Value
 
 if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
 
-JOINS = {"inner": "JOIN", "left": "LEFT JOIN", "full": "FULL JOIN"}
-STRING = "string"
 
-
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Value, frozen=True):
     """What a stream or step gives. `alias` is how SQL names it, `key` its key column, empty if it has none.
 
     A step has the name that it is given, else one from what it follows: `flights.filter`. A name that was
@@ -35,57 +32,59 @@ class Flow:
     step: str
     alias: str
     key: str
-    key_format: str
+    key_format: KeyFormat
     unfinished: bool = False
 
     def filter(self, condition: str, *, name: str | None = None) -> Flow:
         """Keep the records for which the SQL condition is true."""
-        return self._step("filter", f"SELECT * FROM {self._source} WHERE {condition}", (condition,), name)
+        return self._step(Op.FILTER, f"SELECT * FROM {self._source} WHERE {condition}", (condition,), name)
 
     def select(self, columns: str, *, name: str | None = None) -> Flow:
         """Keep the key and these value columns: a list of SQL expressions, `a, b + 1 AS c`.
 
         `_partition` and the stream's offset column may be selected too: the lineage of a record.
         """
-        return self._step("select", f"SELECT {_listed(self.key, columns)} FROM {self._source}", (columns,), name)
+        return self._step(Op.SELECT, f"SELECT {_listed(self.key, columns)} FROM {self._source}", (columns,), name)
 
-    def rekey(self, key: str, *, sql: str | None = None, key_format: str = STRING, name: str | None = None) -> Flow:
+    def rekey(
+        self, key: str, *, sql: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
+    ) -> Flow:
         """Go on by another key: the column `key`, or a new column of that name made by the expression `sql`.
 
         Nothing moves here. Records move before a step that needs equal keys together, and only then.
         """
-        _refuse(_bad_key(key, key_format, f"rekey of {self.step}"))
+        _refuse(bad_key(key, key_format, f"rekey of {self.step}"))
         columns = f"{sql} AS {quote(key)}, *" if sql else "*"
         select, expressions = f"SELECT {columns} FROM {self._source}", (sql or quote(key),)
-        return self._step("rekey", select, expressions, name, key=key, key_format=key_format, rekeys=True)
+        return self._step(Op.REKEY, select, expressions, name, key=key, key_format=key_format, rekeys=True)
 
-    def repartition(self, partitions: int | None = None, *, placement: str = MURMUR2, name: str | None = None) -> Flow:
-        """Move the records, whether a step needs it or not: into `partitions` if given, by the hash `placement`.
+    def repartition(self, partitions: int | None = None, *, hash: str = MURMUR2, name: str | None = None) -> Flow:
+        """Move the records, whether a step needs it or not: into `partitions` if given, by the hash of that name.
 
-        `placement` is `murmur2`, `java`, or the import path of a function that gives each key a number,
+        `hash` is `murmur2`, `java`, or the import path of a function that gives each key a number,
         `package.module:function` (Apex: stream codec).
         """
         where = f"repartition of {self.step}"
-        findings = list(placement_findings(placement, self.key_format, where))
-        if placement == OPAQUE:
+        findings = list(hash_findings(hash, self.key_format, where))
+        if hash == OPAQUE:
             findings.append(Finding("an opaque hash cannot place records", where, "name the hash to place them by"))
         if partitions is not None and partitions < 1:
             findings.append(Finding(f"{partitions} partitions asked for", where, "ask for 1 or more"))
         if not self.key:
-            findings.append(_no_key(self, where))
+            findings.append(no_key(self, where))
         _refuse(findings)
         sql = f"SELECT * FROM {self._source}"
-        return self._step("repartition", sql, (), name, partitions=partitions, placement=placement)
+        return self._step(Op.REPARTITION, sql, (), name, partitions=partitions, hash=hash)
 
     def merge(self, *others: Flow, name: str | None = None) -> Flow:
         """The records of all flows, which must have the same columns and the same key."""
-        flows = self._with(others, "merge")
-        return self._step("merge", union(flow.step for flow in flows), (), name, inputs=flows)
+        flows = self._with(others, Op.MERGE)
+        return self._step(Op.MERGE, union(flow.step for flow in flows), (), name, inputs=flows)
 
     def aggregate(self, columns: str, *, by: str | None = None, name: str | None = None) -> Flow:
         """One row per key (and per value of the expressions `by`) of this batch's records."""
         sql = self.aggregated(f"{by}, {columns}" if by else columns)
-        return self._step("aggregate", sql, (columns, by) if by else (columns,), name, keyed=True)
+        return self._step(Op.AGGREGATE, sql, (columns, by) if by else (columns,), name, keyed=True)
 
     def cogroup(self, columns: str, *others: tuple[Flow, str], name: str | None = None) -> Flow:
         """One row per key that any of the flows has, with each flow's aggregates: `columns` are this flow's.
@@ -93,7 +92,7 @@ class Flow:
         `views.cogroup("count(*) AS views", (clicks, "count(*) AS clicks"))`. Each list of expressions sees its
         own flow only, and gives null where that flow has no record of the key.
         """
-        flows = self._with([flow for flow, _ in others], "cogroup")
+        flows = self._with([flow for flow, _ in others], Op.COGROUP)
         listed = (columns, *(text for _, text in others))
         sides = [f"({flow.aggregated(text)}) AS {quote(flow.alias)}" for flow, text in zip(flows, listed, strict=True)]
         kept = ", ".join(f"{quote(flow.alias)}.* EXCLUDE ({quote(flow.key)})" for flow in flows)
@@ -101,14 +100,14 @@ class Flow:
         # Records without a key are one group here too.
         joined = _joined(sides, keys, "FULL JOIN", "IS NOT DISTINCT FROM")
         sql = f"SELECT {_any(keys)} AS {quote(self.key)}, {kept} FROM {joined}"
-        return self._step("cogroup", sql, listed, name, inputs=flows, keyed=True)
+        return self._step(Op.COGROUP, sql, listed, name, inputs=flows, keyed=True)
 
     def join(
         self,
         other: Flow | Sequence[Flow],
         columns: str,
         *,
-        how: str = "inner",
+        how: str = Join.INNER,
         on: str | None = None,
         name: str | None = None,
     ) -> Flow:
@@ -117,14 +116,14 @@ class Flow:
         `columns` are SQL expressions over all flows by their aliases: `flights.dep_delay, planes.seats`.
         The result has this flow's key column and alias. `how` is inner, left or full.
         """
-        flows = self._with([other] if isinstance(other, Flow) else other, "join", how)
+        flows = self._with([other] if isinstance(other, Flow) else other, Op.JOIN, how)
         keys = [flow._qualified_key for flow in flows]
-        joined = _joined([flow._source for flow in flows], keys, JOINS[how], "=") + (f" AND ({on})" if on else "")
+        joined = _joined([flow._source for flow in flows], keys, Join(how).sql, "=") + (f" AND ({on})" if on else "")
         sql = f"SELECT {_any(keys) if how == 'full' else keys[0]} AS {quote(self.key)}, {columns} FROM {joined}"
-        return self._step("join", sql, (columns, on) if on else (columns,), name, inputs=flows, keyed=True)
+        return self._step(Op.JOIN, sql, (columns, on) if on else (columns,), name, inputs=flows, keyed=True)
 
     def partial(
-        self, columns: str, *, by: str | None = None, key_format: str = STRING, name: str | None = None
+        self, columns: str, *, by: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
     ) -> Flow:
         """Aggregate what lies in each task: one row per value of the column `by`, or one row in all.
 
@@ -134,10 +133,10 @@ class Flow:
         if same := by == self.key:
             key_format = self.key_format
         if by is not None:
-            _refuse(_bad_key(by, key_format, f"partial of {self.step}"))
+            _refuse(bad_key(by, key_format, f"partial of {self.step}"))
         sql = f"SELECT {_listed(by, columns)} FROM {self._source} GROUP BY ALL"
         expressions = (columns, quote(by)) if by else (columns,)
-        return self._step("partial", sql, expressions, name, key=by or "", key_format=key_format, rekeys=not same)
+        return self._step(Op.PARTIAL, sql, expressions, name, key=by or "", key_format=key_format, rekeys=not same)
 
     def combine(
         self, columns: str, *, running: bool = False, fan_in: int | None = None, name: str | None = None
@@ -150,7 +149,7 @@ class Flow:
         if fan_in is not None and fan_in < 2:
             raise Refused(Finding(f"a fan-in of {fan_in} combines nothing", f"combine of {self.step}", "use 2 or more"))
         sql = self.aggregated(columns)
-        return self._step("combine", sql, (columns,), name, keyed=True, state=running, fan_in=fan_in)
+        return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running, fan_in=fan_in)
 
     def process(
         self,
@@ -158,7 +157,7 @@ class Flow:
         columns: Mapping[str, str],
         *,
         key: str | None = None,
-        key_format: str = STRING,
+        key_format: str = KeyFormat.STRING,
         stateful: bool = False,
         partitionable: bool = True,
         name: str | None = None,
@@ -172,7 +171,7 @@ class Flow:
         """
         where = f"process of {self.step}"
         kept, kept_format = (self.key, self.key_format) if key is None else (key, key_format)
-        findings = [] if key is None else list(_bad_key(key, key_format, where))
+        findings = [] if key is None else list(bad_key(key, key_format, where))
         if kept and kept not in columns:
             findings.append(
                 Finding(f"the key column {kept!r} is not declared", where, "add it to columns, or name key=")
@@ -183,7 +182,7 @@ class Flow:
             findings.extend(refusal.findings)
         _refuse(findings)
         return self._step(
-            "process",
+            Op.PROCESS,
             f"SELECT * FROM {self._source}",
             (),
             name,
@@ -202,7 +201,7 @@ class Flow:
 
         `expect` holds Great Expectations configurations, as plain data: `{"type": …, "kwargs": {…}}`.
         """
-        _refuse(_unfinished("write", [self]))
+        _refuse(unfinished(None, [self]))
         self.pipeline._write(table, self, lineage, tuple(expect))
 
     def aggregated(self, columns: str) -> str:
@@ -217,15 +216,15 @@ class Flow:
     def _qualified_key(self) -> str:
         return f"{quote(self.alias)}.{quote(self.key)}"
 
-    def _with(self, others: Sequence[Flow], op: str, how: str = "full") -> list[Flow]:
+    def _with(self, others: Sequence[Flow], op: Op, how: str = Join.FULL) -> list[Flow]:
         """This flow and the others. Raises Refused, with all findings, if `op` cannot bring them together."""
         flows = [self, *others]
-        _refuse(_cannot_meet(op, how, flows))
+        _refuse(cannot_meet(op, how, flows))
         return flows
 
     def _step(
         self,
-        op: str,
+        op: Op,
         sql: str,
         expressions: tuple[str, ...],
         name: str | None,
@@ -236,7 +235,7 @@ class Flow:
         **more: Any,
     ) -> Flow:
         read = inputs or (self,)
-        _refuse(_unfinished(op, read))
+        _refuse(unfinished(op, read))
         step = Step(
             name or f"{self.step}.{op}",
             op,
@@ -244,10 +243,10 @@ class Flow:
             sql,
             expressions,
             key=self.key if key is None else key,
-            key_format=key_format or self.key_format,
+            key_format=KeyFormat(key_format or self.key_format),
             **more,
         )
-        flow = Flow(self.pipeline, step.name, name or self.alias, step.key, step.key_format, op == "partial")
+        flow = Flow(self.pipeline, step.name, name or self.alias, step.key, step.key_format, op is Op.PARTIAL)
         self.pipeline._add(step, flow)
         return flow
 
@@ -270,55 +269,5 @@ def _joined(sides: Sequence[str], keys: Sequence[str], word: str, equal: str) ->
 
 
 def _refuse(findings: Iterable[Finding]) -> None:
-    if found := tuple(findings):
-        raise Refused(*found)
-
-
-def _bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
-    if not key:
-        yield Finding("'' cannot be the key column", where, "name the column that holds the key")
-    if key_format not in KEY_FORMATS:
-        yield Finding(f"unknown key format {key_format!r}", where, f"use one of {', '.join(KEY_FORMATS)}")
-
-
-def _no_key(flow: Flow, where: str) -> Finding:
-    return Finding(f"{flow.step} has no key", where, "rekey it first")
-
-
-def _unfinished(op: str, flows: Sequence[Flow]) -> Iterator[Finding]:
-    """How many rows a partial flow has depends on the number of tasks; a combined one's do not."""
-    for flow in flows:
-        if flow.unfinished and op != "combine":
-            what = f"{flow.step} is partial: it has a row per key of each task"
-            yield Finding(what, f"{op} of {_and(flows)}", "combine it first")
-
-
-def _cannot_meet(op: str, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
-    where = f"{op} of {_and(flows)}"
-    if how not in JOINS:
-        yield Finding(f"unknown join {how!r}", where, f"use {', '.join(JOINS)}")
-    if len(flows) == 1:
-        yield Finding(f"there is nothing to {op} with", where, "name another flow")
-    if any(flow.pipeline is not flows[0].pipeline for flow in flows):
-        yield Finding("the flows are of different pipelines", where, "declare their streams in one")
-    yield from _unfinished(op, flows)
-    if op == "merge":
-        yield from _unlike(flows, where)
-    else:
-        yield from (_no_key(flow, where) for flow in flows if not flow.key)
-        aliases = [flow.alias.lower() for flow in flows]
-        for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
-            what = f"SQL cannot tell the flows apart: two are named {alias!r}"
-            yield Finding(what, where, "give the step before one of them a name=")
-
-
-def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
-    if len({flow.step for flow in flows}) < len(flows):
-        yield Finding("a flow is merged with itself", where, "name each flow once")
-    if len({(flow.key, flow.key_format) for flow in flows}) > 1:
-        listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
-        yield Finding(f"flows to merge have different keys ({listed})", where, "rekey them alike")
-
-
-def _and(flows: Sequence[Flow]) -> str:
-    return " and ".join(flow.step for flow in flows)
+    if refused := tuple(findings):
+        raise Refused(*refused)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
-from partitioning.documents.document import canonical
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.model.graph import Graph, Step, Write
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import MURMUR2
+from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import REFUSE, Stream
+from partitioning.model.streams import NullKeys, Stream
 
 T = TypeVar("T")
 
@@ -89,15 +89,13 @@ class Pipeline:
         key: str,
         partitions: int,
         source: str | None = None,
-        key_format: str = "string",
+        key_format: str = KeyFormat.STRING,
         offset: str = "_offset",
-        null_keys: str = REFUSE,
-        placement: str = MURMUR2,
+        null_keys: str = NullKeys.REFUSE,
+        hash: str = MURMUR2,
     ) -> Flow:
         """Declare an input whose new records are read once, batch by batch."""
-        return self._declare(
-            Stream(name, source or self.source, key, partitions, key_format, offset, null_keys, placement)
-        )
+        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=False)
 
     def table(
         self,
@@ -106,15 +104,13 @@ class Pipeline:
         key: str,
         partitions: int,
         source: str | None = None,
-        key_format: str = "string",
+        key_format: str = KeyFormat.STRING,
         offset: str = "_offset",
-        null_keys: str = REFUSE,
-        placement: str = MURMUR2,
+        null_keys: str = NullKeys.REFUSE,
+        hash: str = MURMUR2,
     ) -> Flow:
         """Declare an input that is read whole in every batch; the latest record of each key counts."""
-        return self._declare(
-            Stream(name, source or self.source, key, partitions, key_format, offset, null_keys, placement, table=True)
-        )
+        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=True)
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
@@ -125,8 +121,24 @@ class Pipeline:
             )
         return self._flows[name]
 
-    def _declare(self, stream: Stream) -> Flow:
-        flow = Flow(self, stream.checked().name, stream.name, stream.key, stream.key_format)
+    def _declare(
+        self,
+        name: str,
+        source: str | None,
+        key: str,
+        partitions: int,
+        key_format: str,
+        offset: str,
+        null_keys: str,
+        hash: str,
+        *,
+        table: bool,
+    ) -> Flow:
+        # The stream's own check says which words are none.
+        words: Any = {"key_format": key_format, "null_keys": null_keys}
+        at = source or self.source
+        stream = Stream(name, at, key, partitions, offset=offset, hash=hash, table=table, **words).checked()
+        flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream
         return flow
@@ -140,7 +152,7 @@ class Pipeline:
         if check_name(table, "table") in self._writes:
             raise Refused(Finding(f"table {table!r} is written twice", self.name, "write each table once"))
         try:
-            expectations = tuple(canonical(dict(one)).decode() for one in expect)
+            expectations = tuple(_json(one) for one in expect)
         except (TypeError, ValueError) as error:
             raise Refused(
                 Finding(f"an expectation is no plain data: {error}", f"table {table!r}", "write it as JSON has it")
@@ -167,3 +179,7 @@ def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T
     except Refused as refusal:
         findings.extend(refusal.findings)
         return cast(T, None)
+
+
+def _json(expectation: Mapping[str, Any]) -> str:
+    return json.dumps(dict(expectation), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,21 +1,25 @@
-"""Settings: how to plan, beside what. The same pipeline runs under any of them with the same results."""
+"""Settings: how to plan, beside what. Which tasks there are, and in which groups, changes no result.
+
+`limit` and `starts` do: they say which records a batch takes, and a table has a row per key and batch.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import field
 
 from partitioning.errors import Finding, Refused
 from partitioning.imports import is_import_path
 from partitioning.model.schemes import Scheme
+from partitioning.values import Value, replace
 
 BALANCED_STICKY = "balanced-sticky"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionerRef:
+class PartitionerRef(Value, frozen=True):
     """A partitioner: the import path of what makes it, and the keyword arguments that it is made with.
 
     >>> print(PartitionerRef("shop.parts:ByBytes", {"maximum": 30000}))
@@ -30,13 +34,12 @@ class PartitionerRef:
         return f"{self.path}({listed})" if listed else self.path
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value, frozen=True):
     """What may be set for a pipeline without changing its code.
 
     `scheme` holds for all stages, `schemes` for one: by its name or by that of a step in it. `partitioners`
     are those of stages, named likewise; `fan_in` bounds a unifier's inputs, by combine step.
-    Tasks are dealt to `groups` task groups in each wave by `grouper`, a built-in name or an import path.
+    Tasks are grouped into `groups` task groups in each wave by `grouper`, a built-in name or an import path.
     `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
     partitions whose first batch begins later than their first offset.
     """
@@ -66,7 +69,9 @@ class Settings:
         except tomllib.TOMLDecodeError as error:
             raise Refused(Finding(f"it is no TOML: {error}", where, "correct it")) from error
         except Refused as refusal:
-            raise Refused(*(replace(each, where=f"{each.where} in {where}") for each in refusal.findings)) from None
+            raise Refused(
+                *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
+            ) from None
         tables = {**taken.pop("stages", {}), **taken.pop("steps", {})}
         return cls(
             **taken,
@@ -98,7 +103,7 @@ class Settings:
         findings: list[Finding] = []
         texts = [scheme] if isinstance(scheme, str) else scheme or []
         schemes = dict(base.schemes)
-        for name, _, text in (each.rpartition("=") for each in texts):
+        for name, _, text in (text.rpartition("=") for text in texts):
             schemes[name] = _taken(_scheme, text, "scheme", findings)
         changes = {
             key: _taken(_number(1), value, key, findings)
@@ -128,7 +133,7 @@ def _scheme(value: Any, place: str) -> Scheme:
     try:
         return Scheme.parse(_text(value, place))
     except Refused as refusal:
-        raise Refused(*(replace(each, where=place) for each in refusal.findings)) from None
+        raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
 
 
 def _text(value: Any, place: str) -> str:
@@ -166,7 +171,7 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
 def _starts(value: Any, place: str) -> dict[str, int]:
     findings: list[Finding] = []
     taken = {
-        name: _taken(_number(0), each, f"{place}.{name}", findings) for name, each in _mapping(value, place).items()
+        name: _taken(_number(0), inner, f"{place}.{name}", findings) for name, inner in _mapping(value, place).items()
     }
     if findings:
         raise Refused(*findings)
@@ -179,10 +184,10 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
     def parse(value: Any, place: str) -> dict[str, Any]:
         findings: list[Finding] = []
         taken = {}
-        for key, each in _mapping(value, place).items():
+        for key, inner in _mapping(value, place).items():
             at = f"{place}.{key}" if place else key
             if key in parsers:
-                taken[key] = _taken(parsers[key], each, at, findings)
+                taken[key] = _taken(parsers[key], inner, at, findings)
             else:
                 findings.append(Finding(f"unknown key {key!r}", at, f"use {', '.join(parsers)}"))
         if findings:

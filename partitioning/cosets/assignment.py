@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from math import gcd, lcm
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import check_name
-from partitioning.model.schemes import Scheme
+from partitioning.model.plan import Input, StreamInput
+from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Residues, Task
+from partitioning.values import Value
 
 MOST_READS = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Value, frozen=True):
     """The tasks of one stage under a scheme, by task number."""
 
     scheme: str
     tasks: tuple[Task, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value, frozen=True):
     """An input to be dealt to tasks: partition p of its `partitions` holds the keys with `h(key) mod partitions = p`.
 
     One that is not `keyed` holds any keys anywhere; each of its partitions is read whole, by one task. Of
@@ -35,6 +35,14 @@ class Reading:
     partitions: int
     keyed: bool = True
     only: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, read: Input) -> Reading:
+        """What a stage reads, to be dealt to its tasks."""
+        keyed = bool(read.placement.key)
+        if isinstance(read, StreamInput):
+            return cls(read.name, read.partitions, keyed, read.only)
+        return cls(read.name, read.placement.partitions, keyed)
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -56,14 +64,39 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
     _check(streams)
     readings = [Reading(name, count) for name, count in streams]
     tasks = scheme.tasks([count for _, count in streams])
-    if scheme.kind == "max":
+    if scheme == MAX:
         return Assignment(str(scheme), assign_each(readings))
     _check_size(readings, tasks)
     return Assignment(str(scheme), assign_owned(readings, tasks, [(task,) for task in range(tasks)]))
 
 
-def assign_each(readings: Sequence[Reading]) -> tuple[Task, ...]:
+def stage_tasks(
+    inputs: Sequence[Input], cosets: int, owners: Sequence[tuple[int, ...]] | None, *, gathered: bool
+) -> tuple[Task, ...]:
+    """The tasks of a stage, those that own the residues `owners`, or one for each partition if that is None.
+
+    A stream may want a task of its own for its records without a key; then that takes those of exchanges, results
+    and state too. Not where all records are `gathered` in one task.
+
+    Raises Refused for a mapping that is too large to be meant.
+    """
+    readings = [Reading.of(read) for read in inputs]
+    own = {read.name for read in inputs if isinstance(read, StreamInput) and read.null_keys == NullKeys.OWN_TASK}
+    if not own or gathered:
+        return assign_each(readings) if owners is None else assign_owned(readings, cosets, owners)
+    keyless = {
+        read.name: tuple(read.numbers) if isinstance(read, StreamInput) else (0,)
+        for read, reading in zip(inputs, readings, strict=True)
+        if (read.name in own if isinstance(read, StreamInput) else reading.keyed)
+    }
+    tasks = assign_each(readings, keyless) if owners is None else assign_owned(readings, cosets, owners, keyless)
+    return (*tasks, Task(len(tasks), keyless, null_keys=True, keyless=keyless))
+
+
+def assign_each(readings: Sequence[Reading], elsewhere: Collection[str] = ()) -> tuple[Task, ...]:
     """One task for each partition, inputs in the order given, then by partition number.
+
+    Records without a key of the inputs `elsewhere` are another task's.
 
     >>> [task.reads for task in assign_each([Reading("views", 2), Reading("clicks", 3, only=(2,))])]
     [{'views': (0,)}, {'views': (1,)}, {'clicks': (2,)}]
@@ -72,14 +105,22 @@ def assign_each(readings: Sequence[Reading]) -> tuple[Task, ...]:
     """
     if (tasks := sum(len(reading.numbers) for reading in readings)) > MOST_READS:
         raise Refused(_too_large(tasks, tasks))
-    pairs = [(reading.name, partition) for reading in readings for partition in reading.numbers]
-    return tuple(Task(task, {name: (partition,)}) for task, (name, partition) in enumerate(pairs))
+    pairs = [(reading.name, {reading.name: (number,)}) for reading in readings for number in reading.numbers]
+    return tuple(
+        Task(task, reads, keyless={} if name in elsewhere else reads) for task, (name, reads) in enumerate(pairs)
+    )
 
 
-def assign_owned(readings: Sequence[Reading], cosets: int, owners: Sequence[tuple[int, ...]]) -> tuple[Task, ...]:
+def assign_owned(
+    readings: Sequence[Reading],
+    cosets: int,
+    owners: Sequence[tuple[int, ...]],
+    elsewhere: Collection[str] = (),
+) -> tuple[Task, ...]:
     """Tasks that own the residues `owners`, one tuple for each task, modulo `cosets`: the coset rule.
 
-    Partition p of n and residue r share keys if and only if p ≡ r modulo gcd(n, cosets).
+    Partition p of n and residue r share keys if and only if p ≡ r modulo gcd(n, cosets). Records of p without a key
+    are those of the task that owns the residue p mod gcd(n, cosets); of the inputs `elsewhere` they are another's.
 
     >>> for task in assign_owned([Reading("views", 4), Reading("clicks", 2)], 4, [(0, 2), (1,), (3,)]):
     ...     print(task.reads, task.filters)
@@ -91,12 +132,14 @@ def assign_owned(readings: Sequence[Reading], cosets: int, owners: Sequence[tupl
     """
     _check_size(readings, cosets)
     dealing = [_Dealing(reading, cosets, len(owners)) for reading in readings]
+    counting = [deal for deal in dealing if deal.reading.name not in elsewhere]
     tasks = []
     for number, owned in enumerate(owners):
-        kept = Residues(cosets, owned)
-        reads = {each.reading.name: numbers for each in dealing if (numbers := each.reads(number, owned))}
-        filters = {each.reading.name: kept for each in dealing if each.shares(owned)}
-        tasks.append(Task(number, reads, filters, owns=owned))
+        residues = Residues(cosets, owned)
+        reads = {deal.reading.name: numbers for deal in dealing if (numbers := deal.reads(number, owned))}
+        filters = {deal.reading.name: residues for deal in dealing if deal.shares(owned)}
+        keyless = {deal.reading.name: numbers for deal in counting if (numbers := deal.keyless(number, owned))}
+        tasks.append(Task(number, reads, filters, owns=owned, keyless=keyless))
     return tuple(tasks)
 
 
@@ -109,9 +152,9 @@ class _Dealing:
         # How many cosets have keys in a partition.
         self._mixed = cosets // self._step if reading.keyed else 1
         # Tasks with the same partitions share one tuple: there may be millions.
-        numbers, there = range(reading.partitions), None if reading.only is None else set(reading.only)
+        numbers, known = range(reading.partitions), None if reading.only is None else set(reading.only)
         self._classes = [
-            tuple(each for each in numbers[first :: self._step] if there is None or each in there)
+            tuple(number for number in numbers[first :: self._step] if known is None or number in known)
             for first in range(self._step)
         ]
 
@@ -121,15 +164,24 @@ class _Dealing:
             return self._classes[task]
         if len(owned) == 1:
             return self._classes[owned[0] % self._step]
-        classes = {residue % self._step for residue in owned}
-        return tuple(sorted(number for each in classes for number in self._classes[each]))
+        return self._numbers({residue % self._step for residue in owned})
+
+    def keyless(self, task: int, owned: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of them whose records without a key are the task's."""
+        if not self.reading.keyed:
+            return self._classes[task]
+        first = [residue for residue in owned if residue < self._step]
+        return self._classes[first[0]] if len(first) == 1 else self._numbers(first)
 
     def shares(self, owned: tuple[int, ...]) -> bool:
         """Whether the partitions that hold these residues hold others as well."""
         if self._mixed == 1:
             return False
         held = Counter(residue % self._step for residue in owned)
-        return any(count < self._mixed and self._classes[each] for each, count in held.items())
+        return any(count < self._mixed and self._classes[residue] for residue, count in held.items())
+
+    def _numbers(self, classes: Collection[int]) -> tuple[int, ...]:
+        return tuple(sorted(number for residue in classes for number in self._classes[residue]))
 
 
 def _check(streams: Sequence[tuple[str, int]]) -> None:

@@ -39,12 +39,3 @@ def needs_filter(tasks: int, partitions: int) -> bool:
     (False, True)
     """
     return partitions % tasks != 0
-
-
-def null_owner(partition: int, partitions: int, tasks: int) -> int:
-    """The task that accounts for a partition's records without a key: the first that reads it.
-
-    >>> null_owner(3, 4, 6)
-    1
-    """
-    return partition % gcd(partitions, tasks)

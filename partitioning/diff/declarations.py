@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+
+import msgspec
 
 from partitioning.model.graph import Step
-from partitioning.model.plan import RESULT, STATE, Exchange, Input, Plan, Stage
+from partitioning.model.plan import Exchange, ExchangeInput, Input, Plan, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.streams import Column
 from partitioning.sections import runs
+from partitioning.values import Value
 
 _ABSENT = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value, frozen=True):
     """One difference, in words. `before` is empty for what is new, `now` for what is gone."""
 
     what: str
@@ -49,17 +48,17 @@ def _of_named(
 
 
 def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
-    for word in dict.fromkeys([*before, *now]):
-        if before.get(word) != now.get(word):
-            yield Change(prefix + word, before.get(word, _ABSENT), now.get(word, _ABSENT))
+    for field in dict.fromkeys([*before, *now]):
+        if before.get(field) != now.get(field):
+            yield Change(prefix + field, before.get(field, _ABSENT), now.get(field, _ABSENT))
 
 
 def _streams(plan: Plan) -> dict[str, dict[str, str]]:
-    return {each.name: _fields(each.declared) | _columns(each.columns) for each in plan.streams}
+    return {stream.name: _fields(stream.declared) | _columns(stream.columns) for stream in plan.streams}
 
 
 def _exchanges(plan: Plan) -> dict[str, dict[str, str]]:
-    return {each.name: _exchange(each) for each in plan.exchanges}
+    return {exchange.name: _exchange(exchange) for exchange in plan.exchanges}
 
 
 def _exchange(exchange: Exchange) -> dict[str, str]:
@@ -73,22 +72,29 @@ def _exchange(exchange: Exchange) -> dict[str, str]:
 
 
 def _stages(plan: Plan) -> dict[str, dict[str, str]]:
-    return {each.name: _stage(each) for each in plan.stages}
+    return {stage.name: _stage(stage) for stage in plan.stages}
 
 
 def _stage(stage: Stage) -> dict[str, str]:
     return {
-        "scheme": stage.scheme,
+        "scheme": str(stage.scheme),
         "cosets": str(stage.cosets),
         "tasks": str(len(stage.tasks)),
         "partitioner": stage.partitioner or _ABSENT,
         "wave": str(stage.wave),
-    } | {f"reads {each.name}": _input(each) for each in stage.inputs}
+    } | {f"reads {source.name}": _input(source) for source in stage.inputs}
 
 
 def _input(read: Input) -> str:
-    placed = f" {read.placement}" if read.kind in {RESULT, STATE} else ""
-    return f"{read.kind}{placed}{_only(read.only)}"
+    match read:
+        case StreamInput():
+            return f"stream{_only(read.only)}"
+        case ExchangeInput():
+            return "exchange"
+        case ResultInput():
+            return f"result {read.placement}"
+        case StateInput():
+            return f"state {read.placement}"
 
 
 def _only(partitions: tuple[int, ...] | None) -> str:
@@ -104,7 +110,7 @@ def _step(step: Step) -> dict[str, str]:
         "SQL": step.sql,
         "key": f"{step.key} ({step.key_format})" if step.key else _ABSENT,
         "partitions": _text(step.partitions),
-        "placement": step.placement,
+        "hash": step.hash,
         "fan in": _text(step.fan_in),
         "function": _text(step.function),
         "keeps state": _text(step.state),
@@ -112,7 +118,7 @@ def _step(step: Step) -> dict[str, str]:
 
 
 def _tables(plan: Plan) -> dict[str, dict[str, str]]:
-    return {each.declared.table: _fields(each.declared) | _columns(each.columns) for each in plan.writes()}
+    return {write.declared.table: _fields(write.declared) | _columns(write.columns) for write in plan.writes()}
 
 
 def _whole(plan: Plan) -> dict[str, str]:
@@ -124,8 +130,8 @@ def _whole(plan: Plan) -> dict[str, str]:
     }
 
 
-def _fields(declared: Any) -> dict[str, str]:
-    values = {field.name: getattr(declared, field.name) for field in dataclasses.fields(declared)}
+def _fields(declared: Value) -> dict[str, str]:
+    values = msgspec.structs.asdict(declared)
     return {name.replace("_", " "): _text(value) for name, value in values.items()}
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from partitioning.diff.declarations import Change, changes
 from partitioning.diff.moved_keys import Handover, Part, handovers, moved
 from partitioning.diff.tables import Results, results
-from partitioning.model.plan import STATE, Plan, TaskMove
+from partitioning.explain.reasons import move_reason
+from partitioning.model.plan import Plan, TaskMove
 from partitioning.sections import Section, many, percent, section, size
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+class Diff(Value, frozen=True):
     """What differs between two plans. Plans that are not `identical` may differ in offsets only."""
 
     before: int
@@ -47,21 +47,21 @@ def diff(before: Plan, now: Plan) -> Diff:
     )
 
 
-def diff_sections(found: Diff) -> tuple[Section, ...]:
+def diff_sections(difference: Diff) -> tuple[Section, ...]:
     """The diff as tables: keys and state that change hands and tasks that move, if any do; and all changes."""
-    return (*_handovers(found), *moves_section(found.moves), _changes(found))
+    return (*_handovers(difference), *moves_section(difference.moves), _changes(difference))
 
 
 def moves_section(moves: tuple[TaskMove, ...]) -> Iterator[Section]:
     """The tasks that moved to another task group, if any did."""
     if moves:
-        rows = [(str(move.task), f"group {move.before}", f"group {move.now}", move.why) for move in moves]
+        rows = [(str(move.task), f"group {move.before}", f"group {move.now}", move_reason(move.why)) for move in moves]
         notes = [f"{many(len(moves), 'task')} moved to another task group."]
         yield section("Task moves", ("task", "before", "now", "why"), rows, notes)
 
 
-def _handovers(found: Diff) -> Iterator[Section]:
-    if found.handovers:
+def _handovers(difference: Diff) -> Iterator[Section]:
+    if difference.handovers:
         columns = (
             "stage",
             "what",
@@ -74,26 +74,26 @@ def _handovers(found: Diff) -> Iterator[Section]:
             "why",
         )
         optional = ("stream partitions", "records", "bytes")
-        rows = [_handover(each) for each in found.handovers]
-        yield section("Keys that change hands", columns, rows, _meaning(found), optional=optional)
+        rows = [_handover(handover) for handover in difference.handovers]
+        yield section("Keys that change hands", columns, rows, _meaning(difference), optional=optional)
 
 
-def _meaning(found: Diff) -> Iterator[str]:
-    if any(each.kind == STATE and each.keys for each in found.handovers):
+def _meaning(difference: Diff) -> Iterator[str]:
+    if any(handover.state and handover.keys for handover in difference.handovers):
         yield "State is read by the new owner of its keys where the old one left it; nothing is rewritten."
 
 
-def _handover(each: Handover) -> tuple[str, ...]:
+def _handover(handover: Handover) -> tuple[str, ...]:
     return (
-        each.stage,
-        f"state of {each.name}" if each.kind == STATE else each.name,
-        percent(each.keys),
-        percent(each.groups),
-        _of(each.tasks, "{:,}".format),
-        _of(each.partitions, "{:,}".format),
-        _of(each.records, "{:,}".format),
-        _of(each.bytes, size),
-        each.why,
+        handover.stage,
+        f"state of {handover.name}" if handover.state else handover.name,
+        percent(handover.keys),
+        percent(handover.groups),
+        _of(handover.tasks, "{:,}".format),
+        _of(handover.partitions, "{:,}".format),
+        _of(handover.records, "{:,}".format),
+        _of(handover.bytes, size),
+        handover.why,
     )
 
 
@@ -101,6 +101,6 @@ def _of(part: Part | None, write: Callable[[int], str]) -> str:
     return f"{'' if part.exact else '~'}{write(part.some)} of {write(part.all)}" if part else ""
 
 
-def _changes(found: Diff) -> Section:
-    rows = [(each.what, each.before, each.now) for each in found.changes]
-    return section("Changes", ("what", "before", "now"), rows, found.sentences)
+def _changes(difference: Diff) -> Section:
+    rows = [(change.what, change.before, change.now) for change in difference.changes]
+    return section("Changes", ("what", "before", "now"), rows, difference.sentences)

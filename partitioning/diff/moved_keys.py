@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 
 from partitioning.diff.owners import Side, kept
-from partitioning.model.plan import STATE, STREAM, Input, Plan, Stage, TaskMove, TaskRef
+from partitioning.explain.reasons import move_reason
+from partitioning.model.plan import Plan, Stage, StateInput, StreamInput, TaskMove, TaskRef
+from partitioning.model.reasons import GroupCount
 from partitioning.model.tasks import Task
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value, frozen=True):
     """How much of something: `some` of `all`; not `exact` where only a share of the keys is known."""
 
     some: int
@@ -23,8 +24,7 @@ class Part:
     exact: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Handover:
+class Handover(Value, frozen=True):
     """What of a stream, or of a step's state, a stage now reads in other tasks or groups than before.
 
     `keys` is the share of its keys that have another task, `groups` of those that have another task group, where
@@ -34,7 +34,7 @@ class Handover:
 
     stage: str
     name: str
-    kind: str
+    state: bool
     keys: Fraction
     groups: Fraction
     tasks: Part
@@ -52,17 +52,19 @@ def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
     """
     groups, readers, moves = (_groups(before), _groups(now)), _readers(before), dict[str, dict[str, None]]()
     for move in moved(before, now):
-        moves.setdefault(move.task.stage, {})[move.why] = None
-    found = list[Handover]()
+        moves.setdefault(move.task.stage, {})[move_reason(move.why)] = None
+    handed_over = list[Handover]()
     # A stage without steps only moves records on: it has no keys of its own.
     for stage in (stage for stage in now.stages if stage.steps):
         for read in stage.inputs:
+            if not isinstance(read, StreamInput | StateInput):
+                continue
             # Rather the stage of the same name, if several read the stream.
-            for old in sorted(readers.get((read.kind, read.step), ()), key=lambda old: old.name != stage.name)[:1]:
+            for old in sorted(readers[type(read)].get(read.step, ()), key=lambda old: old.name != stage.name)[:1]:
                 sides = Side(before, old, groups[0]), Side(now, stage, groups[1])
                 pair = _Pair(*sides, tuple(moves.get(stage.name, ())))
-                found.extend(pair.stream(read) if read.kind == STREAM else pair.state(read))
-    return tuple(found)
+                handed_over.extend(pair.stream(read) if isinstance(read, StreamInput) else pair.state(read))
+    return tuple(handed_over)
 
 
 def moved(before: Plan, now: Plan) -> tuple[TaskMove, ...]:
@@ -72,38 +74,37 @@ def moved(before: Plan, now: Plan) -> tuple[TaskMove, ...]:
     """
     groups = _groups(before), _groups(now)
     reasons = {(move.task, move.before): move.why for move in now.moves}
-    other = f"{len(before.groups)} task groups → {len(now.groups)}"
+    unexplained = GroupCount(len(before.groups), len(now.groups))
     stages = {stage.name: stage for stage in before.stages}
-    found = []
+    moves = []
     for stage in now.stages:
         old = stages.get(stage.name)
         if old is None or old.cosets != stage.cosets:
             continue
-        there = {_identity(task): groups[0][TaskRef(old.name, task.task)] for task in old.tasks}
+        groups_before = {_identity(task): groups[0][TaskRef(old.name, task.task)] for task in old.tasks}
         for task in stage.tasks:
             ref = TaskRef(stage.name, task.task)
-            group, number = there.get(_identity(task)), groups[1][ref]
+            group, number = groups_before.get(_identity(task)), groups[1][ref]
             if group is not None and group != number:
-                found.append(TaskMove(ref, group, number, reasons.get((ref, group), other)))
-    return tuple(found)
+                moves.append(TaskMove(ref, group, number, reasons.get((ref, group), unexplained)))
+    return tuple(moves)
 
 
-@dataclass(frozen=True)
-class _Pair:
+class _Pair(Value, frozen=True, dict=True):
     """A stage before and now. `moves` are the reasons why tasks of it that go on changed their task group."""
 
     old: Side
     new: Side
     moves: tuple[str, ...]
 
-    def stream(self, read: Input) -> Iterator[Handover]:
+    def stream(self, read: StreamInput) -> Iterator[Handover]:
         """The handover of a stream, if there is one."""
         old, new = self.old.readers(read.name), self.new.readers(read.name)
         numbers = [number for number in sorted(new) if self.old.keyed or number in old]
         if self._same or not numbers:
             return
         count = read.placement.partitions
-        keys, groups = ([1 - each for each in self._kept(kind, numbers, count, (old, new))] for kind in self._labels)
+        keys, groups = ([1 - stays for stays in self._kept(kind, numbers, count, (old, new))] for kind in self._labels)
         shares = keys if any(keys) else groups
         if any(shares):
             planned = [self.new.plan.stream(read.name).partitions[number] for number in numbers]
@@ -113,19 +114,22 @@ class _Pair:
                 sum(groups, Fraction()) / len(numbers),
                 self._owning_anew if self.old.keyed and self.new.keyed else self._reading_anew(read, old),
                 partitions=Part(sum(share > 0 for share in shares), len(numbers)),
-                records=_part(shares, [each.end - each.start for each in planned]),
-                bytes=_part(shares, [each.bytes for each in planned]),
+                records=_part(shares, [partition.end - partition.start for partition in planned]),
+                bytes=_part(shares, [partition.bytes for partition in planned]),
             )
 
-    def state(self, read: Input) -> Iterator[Handover]:
+    def state(self, read: StateInput) -> Iterator[Handover]:
         """The handover of a step's state, if there is one."""
         keys, groups = (1 - self._kept(kind, [0], 1, ({}, {}))[0] for kind in self._labels)
         if keys or groups:
             yield self._handover(read, keys, groups, self._owning_anew)
 
-    def _handover(self, read: Input, keys: Fraction, groups: Fraction, tasks: Part, **parts: Part) -> Handover:
+    def _handover(
+        self, read: StreamInput | StateInput, keys: Fraction, groups: Fraction, tasks: Part, **parts: Part
+    ) -> Handover:
         why = "; ".join(self._reasons() if keys else self.moves) or self._dealt()
-        return Handover(self.new.stage.name, read.step, read.kind, keys, groups, tasks, why, **parts)
+        is_state = isinstance(read, StateInput)
+        return Handover(self.new.stage.name, read.step, is_state, keys, groups, tasks, why, **parts)
 
     @cached_property
     def _same(self) -> bool:
@@ -148,12 +152,12 @@ class _Pair:
             return fresh
         if not (old.keyed and new.keyed and old.stage.cosets == new.stage.cosets):
             return {task.task: task.task for task in new.takers}
-        taken = set[int]()
+        continued = set[int]()
         shared = Counter((old.owners[residue], task) for residue, task in new.owners.items())
-        for (before, now), _ in sorted(shared.items(), key=lambda each: (-each[1], each[0][0] != each[0][1], each[0])):
-            if fresh[now] < 0 and before not in taken:
+        for (before, now), _ in sorted(shared.items(), key=lambda pair: (-pair[1], pair[0][0] != pair[0][1], pair[0])):
+            if fresh[now] < 0 and before not in continued:
                 fresh[now] = before
-                taken.add(before)
+                continued.add(before)
         return fresh
 
     def _kept(
@@ -164,15 +168,15 @@ class _Pair:
         readers: tuple[Mapping[int, int], Mapping[int, int]],
     ) -> list[Fraction]:
         """For each of the partitions the share of its keys whose label stays."""
-        found = dict[int, Fraction]()
+        stays = dict[int, Fraction]()
         # Of stages that keep keys together, partitions share their residues with others.
         period = gcd(count, lcm(self.old.stage.cosets, self.new.stage.cosets))
         same = period if self.old.keyed and self.new.keyed else max(numbers) + 1
         for number in numbers:
-            if number % same not in found:
+            if number % same not in stays:
                 old = self.old.held(number, count, labels[0], readers[0])
-                found[number % same] = kept(old, self.new.held(number, count, labels[1], readers[1]))
-        return [found[number % same] for number in numbers]
+                stays[number % same] = kept(old, self.new.held(number, count, labels[1], readers[1]))
+        return [stays[number % same] for number in numbers]
 
     @cached_property
     def _owning_anew(self) -> Part:
@@ -185,13 +189,13 @@ class _Pair:
         taking = sum(any(held[label, residue % step] < whole for residue in owned) for label, owned in own)
         return Part(taking, len(new.takers))
 
-    def _reading_anew(self, read: Input, old_readers: Mapping[int, int]) -> Part:
+    def _reading_anew(self, read: StreamInput, old_readers: Mapping[int, int]) -> Part:
         """How many tasks read partitions of a stream with keys that were another's."""
         labels, count = self._labels[0][0], read.placement.partitions
         taking = 0
         for task in self.new.takers:
-            numbers = [each for each in task.reads.get(read.name, ()) if self.old.keyed or each in old_readers]
-            before = {label for each in numbers for _, label in self.old.held(each, count, labels, old_readers)[1]}
+            numbers = [number for number in task.reads.get(read.name, ()) if self.old.keyed or number in old_readers]
+            before = {label for number in numbers for _, label in self.old.held(number, count, labels, old_readers)[1]}
             taking += not before <= {self._continued[task.task]}
         return Part(taking, len(self.new.takers))
 
@@ -204,14 +208,10 @@ class _Pair:
             yield f"scheme {old.scheme} → {new.scheme}"
         if old.partitioner != new.partitioner:
             yield f"partitioner {old.partitioner or 'none'} → {new.partitioner or 'none'}"
-        for name in new.streams:
-            counts = [
-                side.plan.stream(name).declared.partitions
-                for side in (self.old, self.new)
-                if name in side.stage.streams
-            ]
-            if len(set(counts)) > 1:
-                yield f"partitions of {name} {counts[0]} → {counts[1]}"
+        before = {read.name: read.partitions for read in old.streams}
+        for read in new.streams:
+            if before.get(read.name, read.partitions) != read.partitions:
+                yield f"partitions of {read.name} {before[read.name]} → {read.partitions}"
 
     def _dealt(self) -> str:
         """Why keys have another task, if nothing that was asked for has changed."""
@@ -228,15 +228,15 @@ def _identity(task: Task) -> object:
     return task.null_keys, task.owns, () if task.owns else tuple(sorted(task.reads.items()))
 
 
-def _readers(plan: Plan) -> dict[tuple[str, str], list[Stage]]:
+def _readers(plan: Plan) -> Mapping[type, Mapping[str, list[Stage]]]:
     """The stages that read each stream, and those that have each step and so leave its state."""
-    found = dict[tuple[str, str], list[Stage]]()
+    streams, states = dict[str, list[Stage]](), dict[str, list[Stage]]()
     for stage in plan.stages:
-        for name in stage.streams:
-            found.setdefault((STREAM, name), []).append(stage)
+        for read in stage.streams:
+            streams.setdefault(read.name, []).append(stage)
         for step in stage.steps:
-            found.setdefault((STATE, step.name), []).append(stage)
-    return found
+            states.setdefault(step.name, []).append(stage)
+    return {StreamInput: streams, StateInput: states}
 
 
 def _part(shares: Sequence[Fraction], counts: Sequence[int]) -> Part:

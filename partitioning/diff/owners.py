@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import gcd
 
 from partitioning.model.plan import Plan, Stage, TaskRef
 from partitioning.model.tasks import Task
+from partitioning.values import Value
 
 Labelled = tuple[int, Sequence[tuple[int, int]]]
 
@@ -30,13 +30,12 @@ def kept(before: Labelled, now: Labelled) -> Fraction:
     """
     step = gcd(before[0], now[0])
     old, new = (Counter((residue % step, label) for residue, label in side[1]) for side in (before, now))
-    there, here = (Counter(residue % step for residue, _ in side[1]) for side in (before, now))
-    stays = sum(count * new[what] for what, count in old.items())
-    return Fraction(stays, sum(count * here[residue] for residue, count in there.items()))
+    old_sizes, new_sizes = (Counter(residue % step for residue, _ in side[1]) for side in (before, now))
+    stays = sum(count * new[labelled] for labelled, count in old.items())
+    return Fraction(stays, sum(count * new_sizes[residue] for residue, count in old_sizes.items()))
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Value, frozen=True, dict=True):
     """A stage of one of the plans, and the group of each of its plan's tasks."""
 
     plan: Plan
@@ -70,4 +69,4 @@ class Side:
             return 1, [(0, labels[readers[partition]])]
         modulus = self.stage.cosets
         step = gcd(partitions, modulus)
-        return modulus, [(each, labels[self.owners[each]]) for each in range(partition % step, modulus, step)]
+        return modulus, [(residue, labels[self.owners[residue]]) for residue in range(partition % step, modulus, step)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from partitioning.model.graph import Step
 from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
+class Results(Value, frozen=True):
     """The tables of a new plan against those of an old one: `changed` gives for each the reasons.
 
     `functions` are the process steps behind tables that stay the same: of these only the import path is known.
@@ -46,33 +45,37 @@ def results(before: Plan, now: Plan) -> Results:
     How many tasks, groups or exchanges there are makes no difference, nor how merges are nested.
     """
     old, new = _Origins(before), _Origins(now)
-    there = {write.declared.table: write for write in before.writes()}
-    here = {write.declared.table: write for write in now.writes()}
-    reasons = {table: tuple(_reasons(there[table], write, old, new)) for table, write in here.items() if table in there}
+    old_tables = {write.declared.table: write for write in before.writes()}
+    new_tables = {write.declared.table: write for write in now.writes()}
+    reasons = {
+        table: tuple(_reasons(old_tables[table], write, old, new))
+        for table, write in new_tables.items()
+        if table in old_tables
+    }
     same = tuple(table for table, why in reasons.items() if not why)
-    behind = {name for table in same for name in new.behind(here[table].declared.step)}
+    behind = {name for table in same for name in new.behind(new_tables[table].declared.step)}
     return Results(
         same,
-        tuple(table for table in here if table not in there),
-        tuple(table for table in there if table not in here),
+        tuple(table for table in new_tables if table not in old_tables),
+        tuple(table for table in old_tables if table not in new_tables),
         {table: why for table, why in reasons.items() if why},
         tuple(name for name, step in new.steps.items() if name in behind and step.function),
     )
 
 
 def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origins) -> list[str]:
-    found = []
+    reasons = []
     if before.columns != now.columns:
-        found.append("its columns")
+        reasons.append("its columns")
     if before.declared.lineage != now.declared.lineage:
-        found.append("lineage columns")
+        reasons.append("lineage columns")
     if before.declared.step != now.declared.step:
-        return [*found, f"it holds {now.declared.step}, before {before.declared.step}"]
+        return [*reasons, f"it holds {now.declared.step}, before {before.declared.step}"]
     for name in new.behind(now.declared.step):
-        found.extend(
-            f"{what} of {name}" for what, value in new.facts(name).items() if value != old.facts(name).get(what)
+        reasons.extend(
+            f"{fact} of {name}" for fact, value in new.facts(name).items() if value != old.facts(name).get(fact)
         )
-    return found
+    return reasons
 
 
 class _Origins:
@@ -86,8 +89,8 @@ class _Origins:
         """The stream or step and all that it comes from, sources first; of merges within merges the outer one."""
         seen, order, todo = {name}, [], [name]
         while todo:
-            order.append(one := todo.pop())
-            for source in self._sources(one):
+            order.append(relation := todo.pop())
+            for source in self._sources(relation):
                 if source not in seen:
                     seen.add(source)
                     todo.append(source)
@@ -117,11 +120,11 @@ class _Origins:
         """What a step reads; of a merge, what the merges in it read."""
         if (step := self.steps.get(name)) is None:
             return []
-        found, todo = [], list(step.inputs[::-1])
+        sources, todo = [], list(step.inputs[::-1])
         while todo:
-            source = self.steps.get(one := todo.pop())
+            source = self.steps.get(input_name := todo.pop())
             if step.op == "merge" and source is not None and source.op == "merge":
                 todo.extend(source.inputs[::-1])
             else:
-                found.append(one)
-        return found
+                sources.append(input_name)
+        return sources

@@ -2,60 +2,65 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
+
+from partitioning.values import Value
+
+V = TypeVar("V", bound=Value)
 
 
-def to_columns(kind: Any, rows: Sequence[Any]) -> dict[str, Any]:
-    """Rows, all of the dataclass `kind`, as plain data. A field is text, a number or again a tuple of rows.
+def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
+    """Rows, all of the class `kind`, as plain data. A field is text, a number or again a tuple of rows.
 
     Offset ranges as a plan may hold them:
 
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Range:
+    >>> class Range(Value, frozen=True):
     ...     partition: int
     ...     start: int
     ...     end: int
     >>> to_columns(Range, [Range(0, 0, 25), Range(1, 0, 3), Range(2, 0, 9)])
     {'count': 3, 'fields': {'partition': {'first': 0, 'step': 1}, 'start': {'first': 0, 'step': 0}, 'end': [25, 3, 9]}}
     """
-    fields = {}
+    fields: dict[str, Any] = {}
     for name, inner in _fields(kind).items():
         values = [getattr(row, name) for row in rows]
-        if inner is None:
-            fields[name] = _column(values)
-        else:
+        if issubclass(inner, Value):
             counts = _column([len(value) for value in values])
             fields[name] = {"counts": counts, "rows": to_columns(inner, list(chain.from_iterable(values)))}
+        else:
+            fields[name] = _column(values)
     return {"count": len(rows), "fields": fields}
 
 
-def from_columns(kind: Any, stored: Any) -> tuple[Any, ...]:
+def from_columns(kind: type[V], stored: Any) -> tuple[V, ...]:
     """The rows that `to_columns` drew together. Raises TypeError, ValueError or KeyError for anything else."""
     count, fields = stored["count"], stored["fields"]
     if set(stored) != {"count", "fields"} or set(fields) != set(_fields(kind)) or type(count) is not int:
         raise TypeError(f"columns of {kind.__name__} are {sorted(stored)} of {sorted(fields)}")
-    columns = []
+    columns: list[list[Any]] = []
     for name, inner in _fields(kind).items():
-        if inner is None:
-            columns.append(_values(fields[name], count))
-        else:
-            counts, rows = _values(fields[name]["counts"], count), from_columns(inner, fields[name]["rows"])
+        if issubclass(inner, Value):
+            counts, rows = _values(fields[name]["counts"], count, int), from_columns(inner, fields[name]["rows"])
             if sum(counts) != len(rows):
                 raise ValueError(f"{name} has {len(rows)} rows, not {sum(counts)}")
             following = iter(rows)
-            columns.append([tuple(islice(following, each)) for each in counts])
+            columns.append([tuple(islice(following, length)) for length in counts])
+        else:
+            columns.append(_values(fields[name], count, inner))
     return tuple(kind(*values) for values in zip(*columns, strict=True))
 
 
-def _fields(kind: Any) -> dict[str, Any]:
-    """The fields of a dataclass, each with the dataclass of which it holds a tuple, None for a plain one."""
-    hints = typing.get_type_hints(kind)
-    inner = {name: typing.get_args(hint)[0] for name, hint in hints.items() if typing.get_origin(hint) is tuple}
-    return {field.name: inner.get(field.name) for field in dataclasses.fields(kind)}
+@cache
+def _fields(kind: type[Value]) -> Mapping[str, type]:
+    """The type of each field of a value class; where it holds a tuple of values, the class of these."""
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return {name: typing.get_args(of)[0] if typing.get_origin(of) is tuple else of for name, of in types.items()}
 
 
 def _column(values: list[Any]) -> Any:
@@ -76,13 +81,15 @@ def _beginning(values: list[str]) -> str:
     return next((first[:place] for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), first)
 
 
-def _values(column: Any, count: int) -> list[Any]:
-    if isinstance(column, dict) and set(column) == {"prefix", "rest"}:
-        return [column["prefix"] + value for value in _values(column["rest"], count)]
-    if isinstance(column, dict):
+def _values(column: Any, count: int, kind: type) -> list[Any]:
+    if isinstance(column, dict) and kind is str:
+        return [column["prefix"] + value for value in _values(column["rest"], count, str)]
+    if isinstance(column, dict) and kind is int:
         return list(islice(_progression(column["first"], column["step"]), count))
     if len(column) != count:
         raise ValueError(f"a column has {len(column)} values, not {count}")
+    if not set(map(type, column)) <= {kind}:
+        raise TypeError(f"a column has other values than {kind.__name__}")
     return list(column)
 
 

@@ -6,22 +6,22 @@ Batches are numbered without holes. A listing only hints at the newest; probing 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TypeVar
 
-from partitioning.documents.document import Document, decode, digest, encode, pack, unpack
+from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.store import S3Store, Store
 from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.failure import Failure
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
-from partitioning.model.verdict import PUBLISH, Commit, Verdict
+from partitioning.model.verdict import Commit, Decision, Verdict
+from partitioning.values import Document, Value
 
 D = TypeVar("D", bound=Document)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Value, frozen=True):
     """Where a pipeline stands: its newest plan, that plan's verdict and commit, and what was published last.
 
     `published` is the newest plan whose verdict says publish; it may be `plan` itself.
@@ -37,7 +37,7 @@ class Standing:
         """Whether the newest batch still has to be run, or its publication finished."""
         if self.plan is None:
             return False
-        return self.verdict is None or (self.verdict.decision == PUBLISH and self.commit is None)
+        return self.verdict is None or (self.verdict.decision is Decision.PUBLISH and self.commit is None)
 
 
 def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
@@ -53,8 +53,8 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     plan = ledger.plan(int(match[2]))
     if plan is None:
         raise Refused(Finding("there is no such plan", uri, "use the URI that planning gave"))
-    if (found := digest(plan)) != expected:
-        raise Refused(Finding(f"the plan is {found}, meant was {expected}", uri, "plan again: it was replaced"))
+    if (stored := digest(plan)) != expected:
+        raise Refused(Finding(f"the plan is {stored}, meant was {expected}", uri, "plan again: it was replaced"))
     return ledger, plan
 
 
@@ -85,6 +85,14 @@ class Ledger:
 
     def receipt(self, batch: int, attempt: int, group: int) -> Receipt | None:
         return self._get(Receipt, self.key("receipts", batch, f"attempt-{attempt}", f"group-{group}"))
+
+    def failure(self, batch: int, name: str) -> Failure | None:
+        """What a run of a task group failed with, by the name that whoever started it gave it."""
+        return self._get(Failure, self.key("failures", batch, name))
+
+    def put_failure(self, failure: Failure, batch: int, name: str) -> Failure:
+        """Store what a run of a task group failed with."""
+        return self._put(failure, self.key("failures", batch, name))
 
     def put_plan(self, plan: Plan) -> Plan:
         """Store a plan; the answer is the plan of that batch, which may be another's if that came first."""
@@ -118,7 +126,7 @@ class Ledger:
             return Standing()
         plan = self._expect(newest)
         verdict = self._decided(plan)
-        published, child = (plan if verdict and verdict.decision == PUBLISH else None), plan
+        published, child = (plan if verdict and verdict.decision is Decision.PUBLISH else None), plan
         while published is None and child.batch > 0:
             before = self._expect(child.batch - 1)
             self._check_parent(child, before)
@@ -131,8 +139,17 @@ class Ledger:
                         "restore the verdict from a backup",
                     )
                 )
-            published, child = (before if decided.decision == PUBLISH else None), before
+            published, child = (before if decided.decision is Decision.PUBLISH else None), before
         return Standing(plan, verdict, self.commit(newest), published)
+
+    def published_before(self, batch: int) -> Plan | None:
+        """The newest plan before `batch` whose verdict says publish. Raises Refused if one on the way is missing."""
+        for earlier in range(batch - 1, -1, -1):
+            plan = self._expect(earlier)
+            verdict = self._decided(plan)
+            if verdict is not None and verdict.decision is Decision.PUBLISH:
+                return plan
+        return None
 
     def attempt(self, batch: int) -> int:
         """The attempt to work on: the first that was not closed by a failed check."""

@@ -5,13 +5,16 @@ It is a hint. A group whose document is missing ran nobody knows where; results 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Finding, Refused
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
+from partitioning.values import Document
+
+if TYPE_CHECKING:
+    from partitioning.documents.store import Store
 
 LONGEST_LOCATION = 253
 
@@ -26,23 +29,10 @@ class LocationIdProvider(Protocol):
         """The location, the same text whenever it is the same place. Raises Refused if it cannot be told."""
 
 
-class MetadataStore(Protocol):
-    """Small documents by key. Every `store.Store` is one."""
-
-    root: str
-
-    def get(self, key: str) -> bytes | None:
-        """The document, or None if there is none."""
-
-    def put_new(self, key: str, data: bytes) -> bytes:
-        """Store `data` if the key is free; return what is stored, ours or what another stored before."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLocality:
+class GroupLocality(Document, frozen=True):
     """Where a task group first ran in a batch, and the tasks that ran there."""
 
-    FORMAT: ClassVar[str] = "coset.locality/1"
+    FORMAT: ClassVar[str] = "coset.locality/2"
 
     group: int
     location: str
@@ -68,7 +58,7 @@ def check_location(location: str) -> str:
     return location
 
 
-def put(store: MetadataStore, plan: Plan, group: TaskGroup, location: str) -> str:
+def put(store: Store, plan: Plan, group: TaskGroup, location: str) -> str:
     """Store where a group of the plan ran; the answer is where it ran first, by what is stored.
 
     Raises Refused for what is no location, and whatever the store raises.
@@ -78,21 +68,21 @@ def put(store: MetadataStore, plan: Plan, group: TaskGroup, location: str) -> st
     return decode(GroupLocality, store.put_new(key, ours), f"{store.root}/{key}").location
 
 
-def read(store: MetadataStore, plan: Plan) -> Locality | None:
+def read(store: Store, plan: Plan) -> Locality | None:
     """Where the groups and tasks of a plan ran, as far as known; None if that is known of none of them.
 
     Raises Refused for a document that was not written by `put`.
     """
-    found = [
+    ran = [
         decode(GroupLocality, data, f"{store.root}/{key}")
         for key in (_key(plan, group) for group in plan.groups)
         if (data := store.get(key)) is not None
     ]
-    if not found:
+    if not ran:
         return None
     return Locality(
-        {each.group: each.location for each in found},
-        {task: each.location for each in found for task in each.tasks},
+        {group.group: group.location for group in ran},
+        {task: group.location for group in ran for task in group.tasks},
     )
 
 

@@ -1,4 +1,4 @@
-"""The store: the core's only door to S3, and its twin in memory.
+"""The store: the core's only door to S3.
 
 S3 needs If-None-Match on PUT (AWS, MinIO, SeaweedFS ≥ 4.48, versitygw). Endpoint and credentials come from
 the usual AWS environment variables and are never written anywhere.
@@ -12,9 +12,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import md5
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -29,6 +27,7 @@ from botocore.exceptions import (
 )
 
 from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.values import Value
 
 _LOST_RACE = {"PreconditionFailed", "412"}
 _BUSY = {"ConditionalRequestConflict", "409"}
@@ -37,8 +36,7 @@ _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureD
 _TRIES_WHILE_BUSY = 10
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Entry:
+class Entry(Value, frozen=True, order=True):
     """An object in a listing: its key below the store's root, its size and its etag."""
 
     key: str
@@ -64,33 +62,10 @@ class Store(Protocol):
         """The object's size and etag, or None if there is none."""
 
     def list(self, prefix: str) -> Iterator[Entry]:
-        """The objects whose keys start with `prefix`, by key: a hint, never the base of a decision."""
+        """The objects whose keys start with `prefix`, by key.
 
-
-class MemoryStore:
-    """A store that lives as long as the process: for tests and for looking at plans."""
-
-    def __init__(self, root: str = "memory://store") -> None:
-        self.root = root
-        self._objects: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self._objects.get(key)
-
-    def put_new(self, key: str, data: bytes) -> bytes:
-        return self._objects.setdefault(key, data)
-
-    def put(self, key: str, data: bytes) -> None:
-        self._objects[key] = data
-
-    def head(self, key: str) -> Entry | None:
-        data = self._objects.get(key)
-        return None if data is None else Entry(key, len(data), _etag(data))
-
-    def list(self, prefix: str) -> Iterator[Entry]:
-        for key in sorted(self._objects):
-            if key.startswith(prefix):
-                yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
+        What was decided never rests on it: it is read by name. Discovery does, and refuses what has gaps.
+        """
 
 
 class S3Store:
@@ -252,7 +227,3 @@ def _code(error: ClientError) -> str:
 
 def _is_server_fault(error: ClientError) -> bool:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
-
-
-def _etag(data: bytes) -> str:
-    return md5(data, usedforsecurity=False).hexdigest()

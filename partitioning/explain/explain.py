@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.diff import diff, diff_sections, moves_section
 from partitioning.documents.document import digest
-from partitioning.model.plan import STATE, STREAM, Exchange, Input, Plan, PlannedStream, Stage, TaskGroup, TaskRef
+from partitioning.explain.reasons import exchange_reason, stage_reason
+from partitioning.model.plan import (
+    Exchange,
+    ExchangeInput,
+    Input,
+    Plan,
+    PlannedStream,
+    ResultInput,
+    Stage,
+    StateInput,
+    StreamInput,
+    TaskGroup,
+    TaskRef,
+)
 from partitioning.model.tasks import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 
@@ -56,7 +69,7 @@ def assignment_document(assignment: Assignment) -> dict[str, Any]:
 
 
 def _streams(plan: Plan, records: int) -> Section:
-    columns = ("stream", "key", "placement", "partitions", "records", "bytes", "records without a key")
+    columns = ("stream", "key", "hash", "partitions", "records", "bytes", "records without a key")
     notes = (
         f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
@@ -66,14 +79,14 @@ def _streams(plan: Plan, records: int) -> Section:
 
 def _stream(stream: PlannedStream) -> tuple[str, ...]:
     declared = stream.declared
-    records = sum(each.end - each.start for each in stream.partitions)
+    records = sum(partition.end - partition.start for partition in stream.partitions)
     return (
         declared.name + (" (table, read whole)" if declared.table else ""),
         f"{declared.key} ({declared.key_format})",
-        declared.placement,
+        declared.hash,
         str(declared.partitions),
         f"{records:,}",
-        size(sum(each.bytes for each in stream.partitions)),
+        size(sum(partition.bytes for partition in stream.partitions)),
         declared.null_keys,
     )
 
@@ -91,8 +104,8 @@ def _exchanges(plan: Plan) -> Iterator[Section]:
             "unifiers",
             "why",
         )
-        rows = [_exchange(each) for each in plan.exchanges]
-        known = any(each.moves is not None for each in plan.exchanges)
+        rows = [_exchange(exchange) for exchange in plan.exchanges]
+        known = any(exchange.moves is not None for exchange in plan.exchanges)
         notes = ["Records are counted as in the last batch."] if known else []
         yield section("Exchanges", columns, rows, notes, optional=("unifiers",))
 
@@ -107,7 +120,7 @@ def _exchange(exchange: Exchange) -> tuple[str, ...]:
         _known(exchange.moves),
         _known(exchange.spares),
         f"{exchange.combine}: {' → '.join(map(str, exchange.unifiers))}" if exchange.unifiers else "",
-        exchange.why,
+        exchange_reason(exchange),
     )
 
 
@@ -120,7 +133,8 @@ def _only(partitions: tuple[int, ...] | None) -> str:
 
 
 def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
-    columns = ("task", "group", "owns", *(each.name for each in stage.inputs), "records", "filter", "left until batch")
+    names = [source.name for source in stage.inputs]
+    columns = ("task", "group", "owns", *names, "records", "filter", "left until batch")
     optional = ["owns", "left until batch", *([] if stage.streams else ["records"])]
     rows = [_task(plan, stage, task, groups) for task in stage.tasks[:MOST_ROWS]]
     notes = _stage_notes(plan, stage)
@@ -128,45 +142,56 @@ def _stage(plan: Plan, stage: Stage, groups: Mapping[TaskRef, int]) -> Section:
 
 
 def _stage_notes(plan: Plan, stage: Stage) -> Iterator[str]:
-    dealt = f", dealt to {many(len(stage.tasks), 'task')} by {stage.partitioner}" if stage.partitioner else ""
-    yield f"Scheme {stage.scheme}: {many(stage.cosets, 'coset' if dealt else 'task')}{dealt}. {stage.why}."
+    cosets = many(stage.cosets, "coset" if stage.partitioner else "task")
+    yield f"Scheme {stage.scheme}, {cosets}: {stage_reason(stage)}."
     yield "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + "."
-    yield from (note for each in stage.inputs if (note := _input(plan, each)))
+    yield from (note for source in stage.inputs if (note := _input(source)))
     if stage.wave:
         yield f"Wave {stage.wave}: it starts when wave {stage.wave - 1} has ended."
 
 
-def _input(plan: Plan, read: Input) -> str:
+def _input(source: Input) -> str:
     """Where the records lie that a stage reads, if that is not as their stream declares it."""
-    if read.kind == STREAM:
-        usual = read.only is None and read.placement.partitions == plan.stream(read.name).declared.partitions
-        return "" if usual else f"{read.name}{_only(read.only)} is read as placed by {read.placement}."
-    if read.kind == STATE:
-        return f"{read.name}: what {read.step} left in batch {read.batch}, placed by {read.placement}."
-    return f"{read.name}: records of {read.step}, placed by {read.placement}."
+    match source:
+        case StreamInput():
+            usual = source.only is None and source.placement.partitions == source.partitions
+            return "" if usual else f"{source.name}{_only(source.only)} is read as placed by {source.placement}."
+        case StateInput():
+            return f"{source.name}: what {source.step} left in batch {source.batch}, placed by {source.placement}."
+        case ExchangeInput() | ResultInput():
+            return f"{source.name}: records of {source.step}, placed by {source.placement}."
+        case _:
+            assert_never(source)
 
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
-    ranges = {name: [plan.stream(name).range(number) for number in task.reads.get(name, ())] for name in stage.streams}
+    records = sum(
+        len(plan.stream(stream.name).range(partition))
+        for stream in stage.streams
+        for partition in task.reads.get(stream.name, ())
+    )
     return (
         str(task.task),
         str(groups[TaskRef(stage.name, task.task)]),
         cut(runs(task.owns)) if stage.partitioner else "",
-        *(
-            cut([f"{one.partition.partition}@[{one.start},{one.end})" for one in ranges[each.name]])
-            if each.kind == STREAM
-            else cut(runs(task.reads.get(each.name, ())))
-            for each in stage.inputs
-        ),
-        f"{sum(len(each) for some in ranges.values() for each in some):,}" if stage.streams else "",
+        *(_reading(plan, source, task.reads.get(source.name, ())) for source in stage.inputs),
+        f"{records:,}" if stage.streams else "",
         "records without a key only" if task.null_keys else _filters(stage, task),
         _left_until(plan, stage, task),
     )
 
 
+def _reading(plan: Plan, source: Input, partitions: Sequence[int]) -> str:
+    """What a task reads of an input: which partitions, of a stream with the offsets."""
+    if not isinstance(source, StreamInput):
+        return cut(runs(partitions))
+    ranges = [plan.stream(source.name).range(partition) for partition in partitions]
+    return cut([f"{offsets.partition.partition}@[{offsets.start},{offsets.end})" for offsets in ranges])
+
+
 def _filters(stage: Stage, task: Task) -> str:
-    filtered = [(each.name, task.filters[each.name]) for each in stage.inputs if each.name in task.filters]
-    return ", ".join(f"{name}: {kept}" for name, kept in filtered)
+    names = [source.name for source in stage.inputs if source.name in task.filters]
+    return ", ".join(f"{name}: {task.filters[name]}" for name in names)
 
 
 def _left_until(plan: Plan, stage: Stage, task: Task) -> str:
@@ -197,7 +222,7 @@ def _groups(plan: Plan, records: int) -> Section:
     ]
     notes = []
     if plan.grouper != BALANCED_STICKY:
-        notes.append(f"Tasks are dealt to groups by {plan.grouper}.")
+        notes.append(f"Tasks are grouped by {plan.grouper}.")
     if sum(group.records for group in plan.groups) > records:
         notes.append("Stream partitions that several tasks read are counted for each.")
     return section("Task groups", columns, rows, notes, optional=("wave", "location"))
@@ -207,7 +232,7 @@ def _tasks(group: TaskGroup) -> str:
     numbers: dict[str, list[int]] = {}
     for task in group.tasks:
         numbers.setdefault(task.stage, []).append(task.task)
-    return cut([f"{stage}/{cut(runs(some))}" for stage, some in numbers.items()])
+    return cut([f"{stage}/{cut(runs(tasks))}" for stage, tasks in numbers.items()])
 
 
 def _results(plan: Plan) -> Section:

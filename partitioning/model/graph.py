@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from enum import StrEnum
 
-from partitioning.model.placement import MURMUR2
+from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.streams import Column, Stream
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Op(StrEnum):
+    """What a step does."""
+
+    FILTER = "filter"
+    SELECT = "select"
+    REKEY = "rekey"
+    REPARTITION = "repartition"
+    MERGE = "merge"
+    AGGREGATE = "aggregate"
+    COGROUP = "cogroup"
+    JOIN = "join"
+    PARTIAL = "partial"
+    COMBINE = "combine"
+    PROCESS = "process"
+
+
+class Join(StrEnum):
+    """Which records a join keeps that match none of the others: none, those of the first flow, or all."""
+
+    INNER = "inner"
+    LEFT = "left"
+    FULL = "full"
+
+    @property
+    def sql(self) -> str:
+        """The words between two sides in SQL."""
+        return "JOIN" if self is Join.INNER else f"{self.name} JOIN"
+
+
+class Step(Value, frozen=True):
     """One step: `sql` selects from the streams and steps named in `inputs`. `expressions` are what the user wrote.
 
     What it gives has the key column `key` (empty: none), hashed as `key_format`; a step that `rekeys` gives
     records other keys than they had. A `keyed` step needs all records of a key in one task. With `state` it
-    goes on from its own last result. `partitions` fixes the number of tasks, `placement` the hash by which
+    goes on from its own last result. `partitions` fixes the number of tasks, `hash` is that by which
     records are moved to it, `fan_in` how many inputs a unifier has. `function` is a process step's import
     path, `columns` are what it declares to give.
     """
 
     name: str
-    op: str
+    op: Op
     inputs: tuple[str, ...]
     sql: str
     expressions: tuple[str, ...]
     key: str
-    key_format: str = "string"
+    key_format: KeyFormat = KeyFormat.STRING
     keyed: bool = False
     rekeys: bool = False
     state: bool = False
     partitions: int | None = None
-    placement: str = MURMUR2
+    hash: str = MURMUR2
     fan_in: int | None = None
     function: str | None = None
     columns: tuple[Column, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Value, frozen=True):
     """A result table: the step it holds, whether rows carry `_batch` and `_task`, and what is expected of it.
 
     `expectations` are Great Expectations configurations: `{"type": …, "kwargs": {…}}`, as JSON text.
@@ -51,21 +79,12 @@ class Write:
     expectations: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Value, frozen=True):
     """Streams, steps (each after its inputs) and result tables, in declared order."""
 
     streams: tuple[Stream, ...]
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
-
-    def step(self, name: str) -> Step | None:
-        """The step of that name; None if it is a stream's."""
-        return next((step for step in self.steps if step.name == name), None)
-
-    def readers(self, name: str) -> Iterator[Step]:
-        """The steps that read a stream or step."""
-        return (step for step in self.steps if name in step.inputs)
 
 
 def quote(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from partitioning.model.plan import TaskRef
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Locality:
+class Locality(Value, frozen=True):
     """Where groups and tasks ran last: location by group number, location by task. What is not in it is unknown."""
 
     groups: Mapping[int, str] = field(default_factory=dict)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
+from partitioning.values import Value
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # As many digits as Kafka's 32-bit partition numbers and 64-bit offsets can have.
@@ -31,8 +31,7 @@ def check_name(name: str, noun: str) -> str:
     return name
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class StreamPartition:
+class StreamPartition(Value, frozen=True, order=True):
     """One partition of a stream; prints as Kafka prints it.
 
     >>> print(StreamPartition("flights", 3))
@@ -67,8 +66,7 @@ class StreamPartition:
         return cls(match["stream"], int(match["partition"]))
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class OffsetRange:
+class OffsetRange(Value, frozen=True, order=True):
     """The offsets `start` (included) to `end` (excluded) of a stream partition.
 
     >>> print(OffsetRange(StreamPartition("flights", 3), 100, 250))

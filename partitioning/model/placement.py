@@ -3,43 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from enum import StrEnum
 
 from partitioning.errors import Finding
 from partitioning.imports import is_import_path
+from partitioning.values import Value
 
 MURMUR2 = "murmur2"
 JAVA = "java"
 OPAQUE = "opaque"
-PLACEMENTS = (MURMUR2, JAVA, OPAQUE)
-
-# Kafka's serialisers, by the name that a stream declares.
-KEY_FORMATS = ("string", "long", "int", "double", "uuid", "bytes")
-
-# DuckDB types that can hold the keys of each key format.
-KEY_TYPES = {
-    "string": ("VARCHAR",),
-    "long": ("BIGINT",),
-    "int": ("INTEGER",),
-    "double": ("DOUBLE",),
-    "uuid": ("VARCHAR", "UUID"),
-    "bytes": ("BLOB",),
-}
+HASHES = (MURMUR2, JAVA, OPAQUE)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Placement:
+class KeyFormat(StrEnum):
+    """How a key is serialised before it is hashed: Kafka's serialisers."""
+
+    STRING = "string"
+    LONG = "long"
+    INT = "int"
+    DOUBLE = "double"
+    UUID = "uuid"
+    BYTES = "bytes"
+
+    @property
+    def column_types(self) -> tuple[str, ...]:
+        """The DuckDB types of columns that can hold such keys."""
+        match self:
+            case KeyFormat.STRING:
+                return ("VARCHAR",)
+            case KeyFormat.LONG:
+                return ("BIGINT",)
+            case KeyFormat.INT:
+                return ("INTEGER",)
+            case KeyFormat.DOUBLE:
+                return ("DOUBLE",)
+            case KeyFormat.UUID:
+                return ("VARCHAR", "UUID")
+            case KeyFormat.BYTES:
+                return ("BLOB",)
+
+
+class KeyHash(Value, frozen=True, order=True):
+    """How a key says where its records lie: the hash of the key serialised as `key_format`.
+
+    With `gathered` all lie in one partition, where each hash would put them too.
+    """
+
+    key_format: KeyFormat
+    hash: str
+    gathered: bool = False
+
+    def serves(self, target: KeyHash) -> bool:
+        """Whether records that lie so need not move to where `target` puts them.
+
+        >>> text, number = KeyHash(KeyFormat.STRING, MURMUR2), KeyHash(KeyFormat.LONG, MURMUR2)
+        >>> text.serves(number), number.serves(GATHERED)
+        (False, False)
+        """
+        if target.gathered:
+            return self.gathered
+        return (self.key_format, self.hash) == (target.key_format, target.hash)
+
+    def __str__(self) -> str:
+        return f"{self.hash} of {self.key_format} keys"
+
+
+GATHERED = KeyHash(KeyFormat.STRING, MURMUR2, gathered=True)
+
+
+class Placement(Value, frozen=True, order=True):
     """Where records lie: in partition `hash(key) mod partitions` of `partitions`, the key column serialised as
     `key_format`. Without a key they were gathered into one partition.
 
-    >>> print(Placement("tailnum", "string", "murmur2", 12))
+    >>> print(Placement("tailnum", KeyFormat.STRING, MURMUR2, 12))
     murmur2(tailnum) mod 12
     """
 
     key: str
-    key_format: str
+    key_format: KeyFormat
     hash: str
     partitions: int
+
+    @property
+    def key_hash(self) -> KeyHash | None:
+        """How keys say where records lie; None if they lie anywhere."""
+        return KeyHash(self.key_format, self.hash) if self.key else None
 
     def __str__(self) -> str:
         if not self.key:
@@ -47,12 +95,12 @@ class Placement:
         return f"{self.hash}({self.key}) mod {self.partitions}"
 
 
-def placement_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
-    """What is wrong with a declared placement. Nothing is imported: that a function exists is seen when it is used."""
-    if name not in PLACEMENTS and not is_import_path(name):
-        known = ", ".join(PLACEMENTS)
-        yield Finding(f"unknown placement {name!r}", where, f"use one of {known}, or package.module:function")
-    if name == JAVA and key_format == "bytes":
+def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
+    """What is wrong with a declared hash. Nothing is imported: that a function exists is seen when it is used."""
+    if name not in HASHES and not is_import_path(name):
+        known = ", ".join(HASHES)
+        yield Finding(f"unknown hash {name!r}", where, f"use one of {known}, or package.module:function")
+    if name == JAVA and key_format == KeyFormat.BYTES:
         yield no_java_hash(where)
 
 

@@ -5,25 +5,25 @@ Everything that shows a plan and everything that runs it reads this one document
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from partitioning.cosets.assignment import assign
-from partitioning.documents.document import COLUMNS, RULE
+from msgspec import field
+
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
-from partitioning.model.schemes import MAX, Scheme
-from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason
+from partitioning.model.schemes import Scheme
+from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.tasks import Task
+from partitioning.values import Document, Value
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedPartition:
+class PlannedPartition(Value, frozen=True, gc=False):
     """A stream partition in this batch: read [start, end); `committed` is where the last batch ended.
 
     `files` are those that hold the range, pinned by size and etag. `bytes` is the range's share of them.
@@ -38,13 +38,12 @@ class PlannedPartition:
     files: tuple[InputFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedStream:
+class PlannedStream(Value, frozen=True):
     """A stream in this batch: its declaration, its columns, and every partition by number."""
 
     declared: Stream
     columns: tuple[Column, ...]
-    partitions: tuple[PlannedPartition, ...] = field(metadata={COLUMNS: True})
+    partitions: tuple[PlannedPartition, ...]
 
     @property
     def name(self) -> str:
@@ -56,42 +55,86 @@ class PlannedStream:
         return OffsetRange(StreamPartition(self.name, partition), planned.start, planned.end)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedWrite:
+class PlannedWrite(Value, frozen=True):
     """A result table of a stage, its columns included (without `_batch` and `_task`)."""
 
     declared: Write
     columns: tuple[Column, ...]
 
 
-STREAM, EXCHANGE, RESULT, STATE = "stream", "exchange", "result", "state"
+class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
+    """A stream, or `only` some of its `partitions`, if others are moved first.
 
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What a stage reads: a stream, an exchange, what a step of an earlier stage left where it was made (a
-    result), or what one of its own steps left in an earlier batch (state).
-
-    `name` is how tasks name what they read, `step` the stream or step whose records it holds. `placement`
-    says where its records lie. Of a stream, `only` some partitions may be read so, if others are moved first.
-    `batch` is the one that wrote the state.
+    `placement` says where its records lie: by the gcd of both partition counts, if the count has changed.
     """
 
     name: str
-    kind: str
+    placement: Placement
+    partitions: int
+    null_keys: NullKeys
+    only: tuple[int, ...] | None = None
+
+    @property
+    def step(self) -> str:
+        """The stream whose records it holds."""
+        return self.name
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that there are to read, ascending."""
+        return range(self.partitions) if self.only is None else self.only
+
+
+class ExchangeInput(Value, frozen=True, tag="exchange", tag_field="kind"):
+    """What moved through an exchange: the records of the stream or step `step`, where `placement` puts them."""
+
+    name: str
     step: str
     placement: Placement
-    only: tuple[int, ...] | None = None
-    batch: int | None = None
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that there are to read, ascending."""
+        return range(self.placement.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class ResultInput(Value, frozen=True, tag="result", tag_field="kind"):
+    """What a step of an earlier stage left where it was made."""
+
+    name: str
+    step: str
+    placement: Placement
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that there are to read, ascending."""
+        return range(self.placement.partitions)
+
+
+class StateInput(Value, frozen=True, tag="state", tag_field="kind"):
+    """What one of the stage's own steps left in an earlier `batch`."""
+
+    name: str
+    step: str
+    placement: Placement
+    batch: int
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that there are to read, ascending."""
+        return range(self.placement.partitions)
+
+
+# What a stage reads; `name` is how tasks name it, `step` the stream or step whose records it holds.
+Input = StreamInput | ExchangeInput | ResultInput | StateInput
+
+
+class Exchange(Value, frozen=True):
     """Records moved to a new placement between two stages (Kafka Streams: repartition topic).
 
     `source` is the stream or step whose records move, written by the tasks of `stage`; of a stream whose
     partition count changed, `only` some partitions move. Partition p of it holds the records that
-    `placement` puts there. `wanted_by` are the steps that need it, `why` says so in a sentence. With
+    `placement` puts there. `wanted_by` are the steps that need it. With
     `unifiers`, the parts that the tasks of `stage` write of a partition are combined by the step `combine`
     in levels: so many unifiers in each, each taking neighbouring parts, as evenly as can be. `moves` and
     `spares` are the records that pass through it and those that a shuffle of all would have moved too,
@@ -103,7 +146,7 @@ class Exchange:
     stage: str
     placement: Placement
     wanted_by: tuple[str, ...]
-    why: str
+    why: ExchangeReason
     only: tuple[int, ...] | None = None
     combine: str | None = None
     unifiers: tuple[int, ...] = ()
@@ -111,42 +154,41 @@ class Exchange:
     spares: int | None = None
 
 
-def by_rule(stage: Mapping[str, Any]) -> tuple[Task, ...]:
-    """The tasks that the coset rule gives, from a stage's other fields; a document stores what differs only."""
-    counts = [(each.name, each.placement.partitions) for each in stage["inputs"]]
-    return assign(counts, MAX if stage["scheme"] == str(MAX) else Scheme("tasks", stage["cosets"])).tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(Value, frozen=True):
     """A part of the pipeline that runs without moving records between tasks.
 
     `cosets` is L; `tasks` has one more if some stream gives records without a key their own task.
-    `why` says in a sentence how L came about. A `partitioner`, by its import path, may have dealt the
-    cosets to fewer tasks; `cooling` says for each task until which batch it is left as it is. Stages of a
-    later `wave` read what those of earlier waves left.
+    `why` says how L came about, and `given` whether its scheme was given. A `partitioner`, by its import path, may
+    have dealt the cosets to fewer tasks; `cooling` says for each task until which batch it is left as it is. Stages
+    of a later `wave` read what those of earlier waves left. `changes` are those of the streams that it reads.
     """
 
     name: str
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     writes: tuple[PlannedWrite, ...]
-    scheme: str
+    scheme: Scheme
     cosets: int
-    why: str
-    tasks: tuple[Task, ...] = field(metadata={RULE: by_rule})
+    why: TaskCountReason
+    given: bool
+    tasks: tuple[Task, ...]
     partitioner: str | None = None
     cooling: tuple[int, ...] = ()
     wave: int = 0
+    changes: tuple[CountChange, ...] = ()
 
     @property
-    def streams(self) -> tuple[str, ...]:
+    def streams(self) -> tuple[StreamInput, ...]:
         """The streams it reads, in declared order."""
-        return tuple(each.name for each in self.inputs if each.kind == STREAM)
+        return tuple(read for read in self.inputs if isinstance(read, StreamInput))
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether each key is one task's."""
+        return any(task.owns for task in self.tasks)
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class TaskRef:
+class TaskRef(Value, frozen=True, order=True):
     """A task of a stage; prints as `flights+planes/3`."""
 
     stage: str
@@ -156,8 +198,7 @@ class TaskRef:
         return f"{self.stage}/{self.task}"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskGroup:
+class TaskGroup(Value, frozen=True):
     """The tasks that one Spark job runs, all of one wave, and how many bytes and records they read.
 
     `location` is the place where it should run: that of the group's last run, None if there is none.
@@ -171,24 +212,24 @@ class TaskGroup:
     wave: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TaskMove:
-    """A task that runs in another group than in the last plan; `why` gives the reason."""
+class TaskMove(Value, frozen=True):
+    """A task that runs in another group than in the last plan, and why."""
 
     task: TaskRef
     before: int
     now: int
-    why: str
+    why: MoveReason
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Document, frozen=True):
     """One batch of a pipeline. `parent` is the digest of the batch before, None for the first.
 
     Of the keys themselves, the audit compares those with `h(key) div L mod key_sample = 0`: all keys if it is 1.
+    `starts` names the stream partitions, as `flights-3`, whose first batch this is and which were asked to begin
+    later than their first offset.
     """
 
-    FORMAT: ClassVar[str] = "coset.plan/1"
+    FORMAT: ClassVar[str] = "coset.plan/2"
 
     pipeline: str
     batch: int
@@ -201,6 +242,7 @@ class Plan:
     key_sample: int
     grouper: str = "balanced-sticky"
     moves: tuple[TaskMove, ...] = ()
+    starts: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def _streams(self) -> dict[str, PlannedStream]:
@@ -218,6 +260,10 @@ class Plan:
         """The stage of that name."""
         return self._stages[name]
 
+    def task(self, ref: TaskRef) -> Task:
+        """A task of a stage."""
+        return self.stage(ref.stage).tasks[ref.task]
+
     def ranges(self) -> tuple[OffsetRange, ...]:
         """What the batch reads, each stream partition once."""
         return tuple(stream.range(partition.partition) for stream in self.streams for partition in stream.partitions)
@@ -225,8 +271,14 @@ class Plan:
     @property
     def records(self) -> int:
         """How many records the batch reads, each counted once."""
-        return sum(each.end - each.start for stream in self.streams for each in stream.partitions)
+        return sum(partition.end - partition.start for stream in self.streams for partition in stream.partitions)
 
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All result tables."""
         return tuple(write for stage in self.stages for write in stage.writes)
+
+    @property
+    def waves(self) -> tuple[tuple[int, ...], ...]:
+        """The numbers of the task groups of each wave; those of one run before those of the next."""
+        last = max((group.wave for group in self.groups), default=-1)
+        return tuple(tuple(group.group for group in self.groups if group.wave == wave) for wave in range(last + 1))

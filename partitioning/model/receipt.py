@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import TaskRef
+from partitioning.values import Document, Value
 
 MASK64 = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -22,38 +24,45 @@ def offset_digest(offset: int) -> int:
     return z ^ z >> 31
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Offender:
-    """A record that breaks a rule, and which: `foreign`, `stray`, `null key` or `offset`."""
+class Violation(StrEnum):
+    """How a record breaks a rule: its offset does not follow the one before, its key does not hash to the partition
+    it lies in, or to the task that took it, or it has no key where its stream refuses such."""
 
-    rule: str
+    OFFSET = "offset"
+    FOREIGN = "foreign"
+    STRAY = "stray"
+    NULL_KEY = "null key"
+
+
+class Offender(Value, frozen=True, order=True):
+    """A record that breaks a rule, and which."""
+
+    violation: Violation
     partition: int
     offset: int
     key: str | None
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class HeavyKey:
+class HeavyKey(Value, frozen=True, order=True):
     """A key that many records of a stream partition have: at least so many `records` of those that a task took."""
 
     key: str
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionReceipt:
-    """What one task saw of one stream partition in the planned range [start, end).
+class PartitionReceipt(Value, frozen=True):
+    """What one task saw of one partition of an input of its stage, in the planned range [start, end).
 
     `read` records lay in the range; `taken` of them are this task's, and `dropped` had no key and are
     accounted for by this task. `nulls` counts records without a key among those taken or, under the policy
     `refuse`, among those that this task accounts for. `digest` adds up `offset_digest` of taken and dropped
     records, in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records
     whose key does not hash to the partition, `stray` records taken whose key hashes to another task. `keys`
-    distinct keys were sampled for the audit. `offenders` are the first of each rule. `heavy` are keys with a
+    distinct keys were sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a
     twentieth or more of the records taken, heaviest first.
     """
 
-    stream: str
+    input: str
     partition: int
     start: int
     end: int
@@ -70,36 +79,26 @@ class PartitionReceipt:
     heavy: tuple[HeavyKey, ...]
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class WrittenFile:
-    """A data file of an attempt: `path` is relative to the table, `etag` the store's."""
+class TaskReceipt(Value, frozen=True):
+    """What one task did: what it saw of each partition, and the files it left.
 
-    table: str
-    path: str
-    size: int
-    etag: str
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskReceipt:
-    """What one task did. `keys` names the object with its sampled keys, if it sampled any.
-
-    It took `seconds` of work; sizing uses them, no decision on publication does.
+    It took so many `milliseconds` of work; sizing uses them, no decision on publication does.
     """
 
     task: TaskRef
     partitions: tuple[PartitionReceipt, ...]
-    files: tuple[WrittenFile, ...]
-    keys: str | None
-    seconds: float
+    artefacts: tuple[Artefact, ...]
+    milliseconds: int
+
+    def left(self, role: Role) -> tuple[Artefact, ...]:
+        """The files that it left for one purpose."""
+        return tuple(artefact for artefact in self.artefacts if artefact.role == role)
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Document, frozen=True):
     """What one run of a task group did; the first stored one of an attempt is the one that counts."""
 
-    FORMAT: ClassVar[str] = "coset.receipt/1"
+    FORMAT: ClassVar[str] = "coset.receipt/2"
 
     plan: str
     group: int

@@ -4,36 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from enum import StrEnum
 from math import gcd
 
 from partitioning.errors import Finding, Refused
+from partitioning.values import Value
 
 _TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks)(?:\((?P<number>-?[0-9]{1,9})\))?")
 _NEXT = "use max, cogroup, elastic(F) or tasks(L) with F and L at least 1"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Scheme:
+class SchemeKind(StrEnum):
+    """A rule for L. `elastic` and `tasks` have a number."""
+
+    MAX = "max"
+    COGROUP = "cogroup"
+    ELASTIC = "elastic"
+    TASKS = "tasks"
+
+
+class Scheme(Value, frozen=True, order=True):
     """`max`, `cogroup` (both SAMZA-71), `elastic(F)` (Samza's virtual tasks) or `tasks(L)`.
 
-    >>> print(Scheme.parse("elastic(2)"), Scheme.parse("cogroup"))
+    >>> print(Scheme.parse("elastic(2)"), COGROUP)
     elastic(2) cogroup
     """
 
-    kind: str
+    kind: SchemeKind
     number: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in {"max", "cogroup", "elastic", "tasks"}:
-            raise Refused(Finding(f"unknown scheme {self.kind!r}", "scheme", _NEXT))
-        if (self.number is None) == (self.kind in {"elastic", "tasks"}):
+        if (self.number is None) == (self.kind in {SchemeKind.ELASTIC, SchemeKind.TASKS}):
             raise Refused(Finding(f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT))
         if self.number is not None and self.number < 1:
             raise Refused(Finding(f"{self} asks for {self.number} tasks", "scheme", _NEXT))
 
     def __str__(self) -> str:
-        return self.kind if self.number is None else f"{self.kind}({self.number})"
+        return str(self.kind.value) if self.number is None else f"{self.kind}({self.number})"
 
     @classmethod
     def parse(cls, text: str) -> Scheme:
@@ -41,7 +48,7 @@ class Scheme:
         match = _TEXT.fullmatch(text.strip())
         if match is None:
             raise Refused(Finding(f"unknown scheme {text!r}", "scheme", _NEXT))
-        return cls(match["kind"], int(match["number"]) if match["number"] else None)
+        return cls(SchemeKind(match["kind"]), int(match["number"]) if match["number"] else None)
 
     def tasks(self, counts: Sequence[int]) -> int:
         """L for streams of these partition counts that meet in one stage.
@@ -50,16 +57,28 @@ class Scheme:
 
         >>> MAX.tasks([4, 8]), COGROUP.tasks([8, 12]), COGROUP.tasks([4, 6])
         (12, 4, 2)
-        >>> Scheme("elastic", 3).tasks([8, 12]), Scheme("tasks", 24).tasks([8, 12])
+        >>> elastic(3).tasks([8, 12]), tasks(24).tasks([8, 12])
         (12, 24)
         """
-        if self.kind == "max":
-            return sum(counts)
-        if self.kind == "tasks":
-            assert self.number is not None
-            return self.number
-        return gcd(*counts) * (self.number or 1)
+        match self.kind:
+            case SchemeKind.MAX:
+                return sum(counts)
+            case SchemeKind.TASKS:
+                assert self.number is not None
+                return self.number
+            case SchemeKind.COGROUP | SchemeKind.ELASTIC:
+                return gcd(*counts) * (self.number or 1)
 
 
-MAX = Scheme("max")
-COGROUP = Scheme("cogroup")
+MAX = Scheme(SchemeKind.MAX)
+COGROUP = Scheme(SchemeKind.COGROUP)
+
+
+def elastic(factor: int) -> Scheme:
+    """`factor` times as many tasks as `cogroup` gives."""
+    return Scheme(SchemeKind.ELASTIC, factor)
+
+
+def tasks(number: int) -> Scheme:
+    """So many tasks, whatever the partition counts are."""
+    return Scheme(SchemeKind.TASKS, number)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-from partitioning.model.plan import STREAM, Plan, TaskRef
+from msgspec import field
+
+from partitioning.model.artefact import Role
+from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFigures:
+class TaskFigures(Value, frozen=True):
     """What a task took: records and bytes read, and seconds of work, None where they were not measured.
 
     `taken` of the records were its own, the others it left to other tasks; None if it took all.
@@ -23,8 +25,7 @@ class TaskFigures:
     taken: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFigures:
+class KeyFigures(Value, frozen=True):
     """A key that many of the records that a task took have: at least so many `records` of each stream."""
 
     task: TaskRef
@@ -37,8 +38,7 @@ class KeyFigures:
         return sum(self.records.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Value, frozen=True):
     """Figures of one batch: the `records` that each stream and step gave, as far as known, and each task's.
 
     `cosets` is L of each stage, `groups` the number of task groups of the wave that had most. `keys` are the
@@ -59,18 +59,18 @@ def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
     A stream that several tasks read is counted once. Of the steps, those that are written are known. Bytes
     are those that the plan has for the stream partitions that a task reads.
     """
-    tasks = sorted((each for receipt in receipts for each in receipt.tasks), key=lambda each: each.task)
+    tasks = sorted((task for receipt in receipts for task in receipt.tasks), key=lambda task: task.task)
     return Statistics(
         plan.batch,
         _read(tasks) | _written(plan, tasks),
-        {each.task: _figures(plan, each) for each in tasks},
+        {task.task: _figures(plan, task) for task in tasks},
         {stage.name: stage.cosets for stage in plan.stages},
-        widest(plan),
-        tuple(key for each in tasks for key in _keys(each)),
+        most_groups(plan),
+        tuple(key for task in tasks for key in _keys(task)),
     )
 
 
-def widest(plan: Plan) -> int:
+def most_groups(plan: Plan) -> int:
     """How many task groups the wave with most of them has: those that may run at the same time."""
     return max(Counter(group.wave for group in plan.groups).values())
 
@@ -78,9 +78,9 @@ def widest(plan: Plan) -> int:
 def _read(tasks: Iterable[TaskReceipt]) -> dict[str, int]:
     parts: dict[tuple[str, int], int] = {}
     for task in tasks:
-        for each in task.partitions:
-            where = each.stream, each.partition
-            parts[where] = max(parts.get(where, 0), each.read)
+        for seen in task.partitions:
+            where = seen.input, seen.partition
+            parts[where] = max(parts.get(where, 0), seen.read)
     counts: Counter[str] = Counter()
     for (stream, _), records in parts.items():
         counts[stream] += records
@@ -91,26 +91,26 @@ def _written(plan: Plan, tasks: Iterable[TaskReceipt]) -> dict[str, int]:
     steps = {write.declared.table: write.declared.step for write in plan.writes()}
     rows = Counter(dict.fromkeys(steps, 0))
     for task in tasks:
-        for file in task.files:
-            rows[file.table] += file.records
+        for artefact in task.left(Role.TABLE):
+            rows[artefact.name] += artefact.records
     return {step: rows[table] for table, step in steps.items()}
 
 
 def _figures(plan: Plan, receipt: TaskReceipt) -> TaskFigures:
     stage = plan.stage(receipt.task.stage)
     reads = stage.tasks[receipt.task.task].reads
-    streams = {each.name: plan.stream(each.step) for each in stage.inputs if each.kind == STREAM}
+    streams = {read.name: plan.stream(read.name) for read in stage.streams}
     return TaskFigures(
-        sum(each.read for each in receipt.partitions),
+        sum(seen.read for seen in receipt.partitions),
         sum(streams[name].partitions[number].bytes for name in reads if name in streams for number in reads[name]),
-        receipt.seconds,
-        sum(each.taken for each in receipt.partitions),
+        receipt.milliseconds / 1000,
+        sum(seen.taken for seen in receipt.partitions),
     )
 
 
 def _keys(receipt: TaskReceipt) -> list[KeyFigures]:
-    found: dict[str, Counter[str]] = {}
-    for each in receipt.partitions:
-        for heavy in each.heavy:
-            found.setdefault(heavy.key, Counter())[each.stream] += heavy.records
-    return [KeyFigures(receipt.task, key, dict(streams)) for key, streams in found.items()]
+    records: dict[str, Counter[str]] = {}
+    for seen in receipt.partitions:
+        for heavy in seen.heavy:
+            records.setdefault(heavy.key, Counter())[seen.input] += heavy.records
+    return [KeyFigures(receipt.task, key, dict(streams)) for key, streams in records.items()]

@@ -2,77 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from enum import StrEnum
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import OffsetRange, StreamPartition, check_name
-from partitioning.model.placement import KEY_FORMATS, MURMUR2, placement_findings
-
-REFUSE = "refuse"
-DROP = "drop"
-OWN_TASK = "own task"
-NULL_KEY_POLICIES = (REFUSE, DROP, OWN_TASK)
+from partitioning.model.offsets import check_name
+from partitioning.model.placement import MURMUR2, KeyFormat, hash_findings
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class NullKeys(StrEnum):
+    """What becomes of a stream's records without a key: the batch is refused, or they are dropped and counted, or
+    they have a task of their own."""
+
+    REFUSE = "refuse"
+    DROP = "drop"
+    OWN_TASK = "own task"
+
+
+class Stream(Value, frozen=True):
     """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout.
 
     `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
-    column that holds each record's Kafka offset. `null_keys` says what becomes of records without a key:
-    `refuse` the batch, `drop` and count them, or give them their `own task`. `placement` is the hash by which
-    its producers place keys: `murmur2`, `java`, the import path of a function, or `opaque` if it is not known.
+    column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
+    `java`, the import path of a function, or `opaque` if it is not known.
     """
 
     name: str
     source: str
     key: str
     partitions: int
-    key_format: str = "string"
+    key_format: KeyFormat = KeyFormat.STRING
     offset: str = "_offset"
-    null_keys: str = REFUSE
-    placement: str = MURMUR2
+    null_keys: NullKeys = NullKeys.REFUSE
+    hash: str = MURMUR2
     table: bool = False
 
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with the declaration itself."""
-        found = []
+        findings = []
 
         def wrong(what: str, then: str) -> None:
-            found.append(Finding(what, f"stream {self.name!r}", then))
+            findings.append(Finding(what, f"stream {self.name!r}", then))
 
         if not self.key or self.key.lower() in {self.offset.lower(), "_partition"}:
             wrong(f"{self.key!r} cannot be the key column", "name the column that holds the record's key")
         if self.partitions < 1:
             wrong(f"{self.partitions} partitions declared", "declare the topic's count, 1 or more")
-        if self.key_format not in KEY_FORMATS:
-            wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KEY_FORMATS)}")
-        if self.null_keys not in NULL_KEY_POLICIES:
-            wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NULL_KEY_POLICIES)}")
-        found.extend(placement_findings(self.placement, self.key_format, f"stream {self.name!r}"))
+        if self.key_format not in tuple(KeyFormat):
+            wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KeyFormat)}")
+        if self.null_keys not in tuple(NullKeys):
+            wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
+        findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
         if not self.source.startswith("s3://"):
             wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
-        return tuple(found)
+        return tuple(findings)
 
     def checked(self) -> Stream:
-        """The stream itself. Raises Refused with all findings if there are any."""
+        """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
         check_name(self.name, "stream")
         if findings := self.findings():
             raise Refused(*findings)
-        return self
+        return replace(self, key_format=KeyFormat(self.key_format), null_keys=NullKeys(self.null_keys))
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Column:
+class Column(Value, frozen=True, order=True, gc=False):
     """A column and its DuckDB type."""
 
     name: str
     type: str
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class InputFile:
+class InputFile(Value, frozen=True, order=True, gc=False):
     """A landed file as the plan pins it: `start` (first offset, as in its name) and `end` (last + 1)."""
 
     path: str
@@ -82,8 +83,7 @@ class InputFile:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveredPartition:
+class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, without a gap. `etags` pin their content."""
 
     partition: int
@@ -100,16 +100,9 @@ class DiscoveredPartition:
         return self.files[-1].end if self.files else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered(Value, frozen=True):
     """What was found of a stream: its columns and every declared partition, by number."""
 
     stream: str
     columns: tuple[Column, ...]
     partitions: tuple[DiscoveredPartition, ...]
-
-    def ends(self) -> tuple[OffsetRange, ...]:
-        """Per partition, everything there is."""
-        return tuple(
-            OffsetRange(StreamPartition(self.stream, p.partition), p.beginning, p.end) for p in self.partitions
-        )

@@ -1,13 +1,17 @@
-"""Tasks: what each reads of its stage's inputs, and what it leaves to others."""
+"""Tasks: what each reads of its stage's inputs, what of that it takes, and what it leaves to others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from msgspec import field
+
+from partitioning.model.streams import NullKeys
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Residues:
+class Residues(Value, frozen=True, order=True):
     """Keep only the records whose `h(key) mod modulus` is one of `residues`, ascending.
 
     >>> print(Residues(8, (3,)), Residues(8, (3, 5)), sep="; ")
@@ -22,15 +26,14 @@ class Residues:
         return f"h(key) mod {self.modulus} {'=' if len(self.residues) == 1 else 'in'} {listed}"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Value, frozen=True):
     """The unit of a stage: `reads` maps each input to partition numbers, ascending.
 
     `owns` are the residues, modulo the stage's cosets, of the keys that are the task's: its own number under
     the coset rule, none where keys are not kept together. `filters` has an entry for each input of which it
-    reads partitions that hold other tasks' keys as well. A `null_keys` task takes nothing but the records
-    without a key of the inputs it reads; exchanges, results and state hold those in partition 0. Where no task
-    is for them, nor are they dropped as their stream wants it, the owner of residue 0 takes them.
+    reads partitions that hold other tasks' keys as well. `keyless` are those of its partitions whose records
+    without a key are its to account for. A task for `null_keys` takes nothing else. What it takes of a partition
+    says `takes`.
     """
 
     task: int
@@ -38,3 +41,79 @@ class Task:
     filters: Mapping[str, Residues] = field(default_factory=dict)
     null_keys: bool = False
     owns: tuple[int, ...] = ()
+    keyless: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def takes(task: Task, read: str, partition: int, h: int | None) -> bool:
+    """Whether a record in a partition of the input `read` is the task's: with a key of hash h, or without one (None).
+
+    What becomes of a record without a key that is its own is for its stream to say: see `streams.NullKeys`.
+    This is the rule that plans are checked by and that tasks obey; `taken` is the same for all keys at once.
+
+    >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
+    >>> takes(half, "views", 3, 9), takes(half, "views", 3, 11), takes(half, "views", 1, None)
+    (True, False, True)
+    """
+    if partition not in task.reads.get(read, ()):
+        return False
+    if h is None:
+        return partition in task.keyless.get(read, ())
+    if task.null_keys:
+        return False
+    residues = task.filters.get(read)
+    return residues is None or h % residues.modulus in residues.residues
+
+
+def taken(task: Task, read: str, modulus: int, step: int) -> Mapping[int, Sequence[int]]:
+    """What `takes` says of all keys at once: the residues modulo `modulus` that the task takes of the input `read`.
+
+    They are by the number modulo `step` that the partitions have which hold them, as `h mod step` says where a key
+    lies; `step` divides `modulus`.
+
+    >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1, 5))}, owns=(1, 5))
+    >>> taken(half, "views", 8, 4)
+    {1: [1, 5], 3: []}
+    >>> [h for h in range(8) if takes(half, "views", h % 4, h)]
+    [1, 5]
+    """
+    if task.null_keys:
+        return {}
+    places = {partition % step for partition in task.reads.get(read, ())}
+    kept = task.filters.get(read)
+    if kept is None:
+        return {place: range(place, modulus, step) for place in places}
+    residues: dict[int, list[int]] = {place: [] for place in places}
+    for first in kept.residues:
+        for residue in range(first, modulus, kept.modulus):
+            if residue % step in residues:
+                residues[residue % step].append(residue)
+    return residues
+
+
+class Fate(StrEnum):
+    """What a task does with a record that it reads: `left` is left to another task."""
+
+    TAKEN = "taken"
+    DROPPED = "dropped"
+    REFUSED = "refused"
+    LEFT = "left"
+
+
+def fate(task: Task, read: str, null_keys: NullKeys, partition: int, h: int | None) -> Fate:
+    """What a task does with a record of a stream, which says what becomes of its records without a key.
+
+    >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
+    >>> [str(fate(half, "views", NullKeys.DROP, *record)) for record in ((1, 9), (1, 13), (1, None), (3, None))]
+    ['taken', 'left', 'dropped', 'left']
+    """
+    if not takes(task, read, partition, h):
+        return Fate.LEFT
+    if h is not None:
+        return Fate.TAKEN
+    match null_keys:
+        case NullKeys.OWN_TASK:
+            return Fate.TAKEN
+        case NullKeys.DROP:
+            return Fate.DROPPED
+        case NullKeys.REFUSE:
+            return Fate.REFUSED

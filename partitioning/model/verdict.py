@@ -2,52 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
-from partitioning.model.receipt import WrittenFile
+from partitioning.model.artefact import Artefact, Role
+from partitioning.sections import many
+from partitioning.values import Document, Value
 
-PUBLISH = "publish"
-ABANDON = "abandon"
+
+class Decision(StrEnum):
+    """What becomes of a batch."""
+
+    PUBLISH = "publish"
+    ABANDON = "abandon"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The decision on a batch, put once and never changed.
+class Judged(Value, frozen=True, tag="judged", tag_field="reason"):
+    """What the checks found: so many `records` in so many `partitions`, `keys` compared, one in `key_sample` of all,
+    and so many `expectations`, of which so many were `met`."""
+
+    records: int
+    partitions: int
+    keys: int
+    key_sample: int
+    expectations: int
+    met: int
+
+    def __str__(self) -> str:
+        kept = "all" if self.met == self.expectations else f"{self.met:,} of"
+        sampled = f" (one in {self.key_sample:,})" if self.key_sample > 1 else ""
+        return (
+            f"{many(self.records, 'record')} in {many(self.partitions, 'stream partition')}, "
+            f"{many(self.keys, 'key')} compared{sampled}, {kept} {many(self.expectations, 'expectation')} met"
+        )
+
+
+class GivenUp(Value, frozen=True, tag="given up", tag_field="reason"):
+    """Somebody gave the batch up, and why, in their words."""
+
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+
+class Verdict(Document, frozen=True):
+    """The decision on a batch, put once and never changed, and `why` it was taken.
 
     `publish` names the exact files, as they were when the checks passed; `abandon` publishes nothing, and
-    the next batch starts where the one before this ended. `why` says what the decision rests on.
+    the next batch starts where the one before this ended.
     """
 
-    FORMAT: ClassVar[str] = "coset.verdict/1"
+    FORMAT: ClassVar[str] = "coset.verdict/2"
 
     plan: str
     batch: int
-    decision: str
+    decision: Decision
     attempt: int
-    why: str
-    files: tuple[WrittenFile, ...]
+    why: Judged | GivenUp
+    artefacts: tuple[Artefact, ...]
+
+    def rows_of(self, table: str) -> tuple[Artefact, ...]:
+        """The files with the rows of a result table."""
+        return tuple(artefact for artefact in self.artefacts if (artefact.role, artefact.name) == (Role.TABLE, table))
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class TableVersion:
+class TableVersion(Value, frozen=True, order=True):
     """The Delta version that holds a batch's rows."""
 
     table: str
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The receipt of a publication; rebuilt from the Delta logs if it is missing.
+class Commit(Document, frozen=True):
+    """The receipt of a publication; rebuilt from the Delta logs if it is missing."""
 
-    `offsets` are the ranges that it made count, as `flights-3@[100,250)`.
-    """
-
-    FORMAT: ClassVar[str] = "coset.commit/1"
+    FORMAT: ClassVar[str] = "coset.commit/2"
 
     plan: str
     batch: int
     verdict: str
     tables: tuple[TableVersion, ...]
-    offsets: tuple[str, ...]

@@ -6,11 +6,11 @@ The hues are those of Okabe and Ito, which people of any colour vision tell apar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Colours:
+class Colours(Value, frozen=True):
     """`kinds` has fill and line by kind of box; task groups take the fills of `groups` in turn."""
 
     ground: str

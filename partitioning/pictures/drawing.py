@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from partitioning.model.plan import EXCHANGE, RESULT, STATE, STREAM, Exchange, Input, Plan, Stage, TaskGroup, TaskRef
+from partitioning.model.plan import (
+    Exchange,
+    ExchangeInput,
+    Plan,
+    ResultInput,
+    Stage,
+    StateInput,
+    StreamInput,
+    TaskGroup,
+    TaskRef,
+)
 from partitioning.model.tasks import Task
 from partitioning.sections import many, runs, size
+from partitioning.values import Value
 
 # So many tasks of a stage, stages and task groups are drawn one by one; of more tasks only the first and the last.
 MOST_TASKS = 12
@@ -18,8 +28,7 @@ _MOST_NUMBERS = 4
 _MOST_LINES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Value, frozen=True):
     """A box: `lines` of text, the first its title, and the boxes it holds. `name` tells the boxes of a part apart.
 
     `kind` is stream, step, table, stage, task, exchange, unifier, state, result, group or groups; `group` is the
@@ -34,8 +43,7 @@ class Box:
     wave: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value, frozen=True):
     """Boxes under a title, in an order in which all arrows, each from a box to a box by name, go forwards."""
 
     title: str
@@ -43,8 +51,7 @@ class Part:
     arrows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(Value, frozen=True):
     """A picture of a plan: the logical graph, below it the physical plan, then the task groups."""
 
     title: str
@@ -87,7 +94,7 @@ class _Sketch:
 def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
     """Streams, steps and result tables."""
     sketch = _Sketch()
-    read = {name for stage in stages for name in stage.streams}
+    read = {stream.name for stage in stages for stream in stage.streams}
     for declared in (stream.declared for stream in plan.streams if stream.name in read):
         kind = "table, read whole" if declared.table else "stream"
         lines = (declared.name, f"{kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
@@ -103,18 +110,19 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
 def _physical(plan: Plan, stages: Sequence[Stage]) -> Part:
     """What is read, moved, run and written, and by which tasks."""
     groups = {task: group.group for group in plan.groups for task in group.tasks}
-    exchanges = {each.name: each for each in plan.exchanges}
+    exchanges = {exchange.name: exchange for exchange in plan.exchanges}
     writers = {step.name: f"stage {stage.name}" for stage in stages for step in stage.steps}
     sketch = _Sketch()
     for stage in stages:
         sources = []
         for read in stage.inputs:
-            if read.kind == EXCHANGE:
+            if isinstance(read, ExchangeInput):
                 sources.append(_exchange(exchanges[read.name], stage, sketch))
-            else:
-                box = _source(plan, stage, read)
-                sketch.add(box, *([writers[read.step]] if read.kind == RESULT and read.step in writers else []))
-                sources.append(box.name)
+                continue
+            box = _source(plan, stage, read)
+            written = isinstance(read, ResultInput) and read.step in writers
+            sketch.add(box, *([writers[read.step]] if written else []))
+            sources.append(box.name)
         name = f"stage {stage.name}"
         sketch.add(Box(name, "stage", _heading(plan, stage), tuple(_tasks(stage, groups)), wave=stage.wave), *sources)
         sketch.tables(stage, name)
@@ -122,14 +130,18 @@ def _physical(plan: Plan, stages: Sequence[Stage]) -> Part:
     return sketch.part(f"Plan of batch {plan.batch}" + (f", {many(more, 'more stage')} not drawn" if more else ""))
 
 
-def _source(plan: Plan, stage: Stage, read: Input) -> Box:
+def _source(plan: Plan, stage: Stage, read: StreamInput | ResultInput | StateInput) -> Box:
     """A stream, a result or state that a stage reads."""
-    if read.kind == STREAM:
-        records = sum(each.end - each.start for each in plan.stream(read.name).partitions)
-        return Box(read.name, STREAM, (read.name, str(read.placement), many(records, "record")))
-    batch = (f"of batch {read.batch}",) if read.kind == STATE else ()
-    lines = (f"{read.kind} of {read.step}", *batch, str(read.placement))
-    return Box(f"{read.name} for {stage.name}", read.kind, lines, wave=stage.wave)
+    match read:
+        case StreamInput():
+            records = sum(partition.end - partition.start for partition in plan.stream(read.name).partitions)
+            return Box(read.name, "stream", (read.name, str(read.placement), many(records, "record")))
+        case ResultInput():
+            lines = (f"result of {read.step}", str(read.placement))
+            return Box(f"{read.name} for {stage.name}", "result", lines, wave=stage.wave)
+        case StateInput():
+            state = (f"state of {read.step}", f"of batch {read.batch}", str(read.placement))
+            return Box(f"{read.name} for {stage.name}", "state", state, wave=stage.wave)
 
 
 def _exchange(exchange: Exchange, stage: Stage, sketch: _Sketch) -> str:
@@ -150,7 +162,7 @@ def _exchange(exchange: Exchange, stage: Stage, sketch: _Sketch) -> str:
 
 def _heading(plan: Plan, stage: Stage) -> tuple[str, ...]:
     count = many(len(stage.tasks), "task")
-    wave = f", wave {stage.wave}" if any(each.wave for each in plan.stages) else ""
+    wave = f", wave {stage.wave}" if any(other.wave for other in plan.stages) else ""
     dealt = (f"{many(stage.cosets, 'coset')} dealt by {stage.partitioner}",) if stage.partitioner else ()
     steps = ", ".join(step.name for step in stage.steps) or "no steps"
     return (f"Stage {stage.name}", f"{stage.scheme}: {count}{wave}", *dealt, steps)
@@ -198,7 +210,7 @@ def _groups(plan: Plan) -> Part:
     boxes = [_group(plan, group) for group in shown]
     if len(plan.groups) > len(shown):
         boxes.append(Box("more", "group", (f"… and {many(len(plan.groups) - len(shown), 'more group')}",)))
-    heading = (many(len(plan.groups), "task group"), f"dealt by {plan.grouper}")
+    heading = (many(len(plan.groups), "task group"), f"grouped by {plan.grouper}")
     return Part("Task groups", (Box("groups", "groups", heading, tuple(boxes)),), ())
 
 
@@ -206,11 +218,11 @@ def _group(plan: Plan, group: TaskGroup) -> Box:
     numbers: dict[str, list[int]] = {}
     for task in group.tasks:
         numbers.setdefault(task.stage, []).append(task.task)
-    wave = f", wave {group.wave}" if any(each.wave for each in plan.groups) else ""
+    wave = f", wave {group.wave}" if any(other.wave for other in plan.groups) else ""
     lines = (
         f"group {group.group}{wave}",
         f"{size(group.bytes)}, {many(group.records, 'record')}",
-        *_few([f"{stage}/{_numbers(some)}" for stage, some in numbers.items()], "stage"),
+        *_few([f"{stage}/{_numbers(tasks)}" for stage, tasks in numbers.items()], "stage"),
         *([f"at {group.location}"] if group.location else []),
     )
     return Box(f"group {group.group}", "group", lines, group=group.group)

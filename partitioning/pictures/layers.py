@@ -7,8 +7,9 @@ layers get a place of their own in each. So links cross each other seldom, and n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from partitioning.values import Value
 
 # Links pass between nodes and each other at this distance.
 _LINK = 12
@@ -16,8 +17,7 @@ _SWEEPS = 4
 _PULLS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Arranged:
+class Arranged(Value, frozen=True):
     """The middle of each node, and of each link its way: for every layer from source to target the middle there."""
 
     centres: tuple[float, ...]
@@ -67,15 +67,15 @@ class _Graph:
 
     def order(self) -> None:
         """Sort each row by the mean place of the nodes above, then of those below, a few times."""
-        found = dict[int, list[int]]()
+        rows = dict[int, list[int]]()
         for node, layer in enumerate(self.layers):
-            found.setdefault(layer, []).append(node)
-        self.rows = [found[layer] for layer in sorted(found)]
+            rows.setdefault(layer, []).append(node)
+        self.rows = [rows[layer] for layer in sorted(rows)]
         place = {node: float(number) for row in self.rows for number, node in enumerate(row)}
         for sweep in range(_SWEEPS + 1):
             linked = self._below if sweep % 2 else self._above
             for row in self.rows[::-1] if sweep % 2 else self.rows:
-                means = {node: _mean([place[each] for each in linked[node]], place[node]) for node in row}
+                means = {node: _mean([place[neighbour] for neighbour in linked[node]], place[node]) for node in row}
                 row.sort(key=means.__getitem__)
                 place.update({node: float(number) for number, node in enumerate(row)})
 
@@ -87,10 +87,12 @@ class _Graph:
         links = [[*above, *below] for above, below in zip(self._above, self._below, strict=True)]
         for _ in range(_PULLS):
             for row in (*self.rows, *self.rows[::-1]):
-                self._set(row, {node: _mean([self.centres[each] for each in links[node]], 0.0) for node in row})
+                self._set(
+                    row, {node: _mean([self.centres[neighbour] for neighbour in links[node]], 0.0) for node in row}
+                )
         for row in self.rows:
             above = {node: self._above[node] or self._below[node] for node in row}
-            self._set(row, {node: _mean([self.centres[each] for each in above[node]], 0.0) for node in row})
+            self._set(row, {node: _mean([self.centres[neighbour] for neighbour in above[node]], 0.0) for node in row})
 
     def _set(self, row: Sequence[int], wanted: Mapping[int, float]) -> None:
         """The nearest places to those wanted, by least squares, that keep order and gaps (isotonic regression)."""

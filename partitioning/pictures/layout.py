@@ -7,12 +7,12 @@ below those of the wave before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from partitioning.pictures.drawing import Box, Drawing, Part
 from partitioning.pictures.layers import arranged
 from partitioning.pictures.lettering import LINE, SIZE, Line, fitted
+from partitioning.values import Value
 
 Point = tuple[int, int]
 
@@ -27,8 +27,7 @@ _WIDEST_HELD = 190
 _PORT = 26
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Value, frozen=True):
     """A line of text, by the point where its baseline starts."""
 
     x: int
@@ -36,8 +35,7 @@ class Text:
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Value, frozen=True):
     """A box in its place, with its texts and the frames that it holds."""
 
     box: Box
@@ -49,8 +47,7 @@ class Frame:
     holds: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Sheet:
+class Sheet(Value, frozen=True):
     """A picture laid out. An arrow is a row of points, in turn straight down and across to the next layer."""
 
     title: str
@@ -70,11 +67,11 @@ def laid_out(drawing: Drawing) -> Sheet:
         placed, ways = _part(part, y + LINE + _PAD)
         frames += placed
         arrows += ways
-        y = max(each.y + each.height for each in placed) + _DOWN
+        y = max(frame.y + frame.height for frame in placed) + _DOWN
     right = max(
         [
-            *(each.x + each.width for each in frames),
-            *(each.x + each.line.width for each in headings),
+            *(frame.x + frame.width for frame in frames),
+            *(heading.x + heading.line.width for heading in headings),
             *(x for arrow in arrows for x, _ in arrow),
         ]
     )
@@ -91,16 +88,16 @@ def _part(part: Part, top: int) -> tuple[list[Frame], list[tuple[Point, ...]]]:
     links = [(number[source], number[target]) for source, target in part.arrows]
     layers = _layers(part.boxes, links)
     sized = [_frame(box, 0, 0) for box in part.boxes]
-    found = arranged([each.width for each in sized], layers, links, gap=_ACROSS)
+    arrangement = arranged([frame.width for frame in sized], layers, links, gap=_ACROSS)
     bands = _bands(sized, layers, top)
     frames = [
-        _frame(each.box, _MARGIN + round(centre - each.width / 2), bands[layer][0])
-        for each, centre, layer in zip(sized, found.centres, layers, strict=True)
+        _frame(frame.box, _MARGIN + round(centre - frame.width / 2), bands[layer][0])
+        for frame, centre, layer in zip(sized, arrangement.centres, layers, strict=True)
     ]
-    starts = _ports(frames, [(source, way[1]) for (source, _), way in zip(links, found.ways, strict=True)])
-    ends = _ports(frames, [(target, way[-2]) for (_, target), way in zip(links, found.ways, strict=True)])
+    starts = _ports(frames, [(source, way[1]) for (source, _), way in zip(links, arrangement.ways, strict=True)])
+    ends = _ports(frames, [(target, way[-2]) for (_, target), way in zip(links, arrangement.ways, strict=True)])
     arrows = []
-    for (source, _), way, start, end in zip(links, found.ways, starts, ends, strict=True):
+    for (source, _), way, start, end in zip(links, arrangement.ways, starts, ends, strict=True):
         places = [start, *(_MARGIN + round(x) for x in way[1:-1]), end]
         points = [(start, frames[source].y + frames[source].height)]
         for layer, (left, right) in enumerate(pairwise(places), start=layers[source]):
@@ -130,7 +127,7 @@ def _layers(boxes: Sequence[Box], links: Sequence[tuple[int, int]]) -> list[int]
         floor = level + 1 if stages else floor
     for source, _ in links:
         if not sources[source]:
-            layers[source] = min(layers[target] for each, target in links if each == source) - 1
+            layers[source] = min(layers[target] for start, target in links if start == source) - 1
     return layers
 
 
@@ -138,7 +135,7 @@ def _bands(frames: Sequence[Frame], layers: Sequence[int], top: int) -> list[Poi
     """For each layer where it starts and ends."""
     bands, y = [], top
     for layer in range(max(layers) + 1):
-        bottom = y + max((each.height for each, own in zip(frames, layers, strict=True) if own == layer), default=0)
+        bottom = y + max((frame.height for frame, own in zip(frames, layers, strict=True) if own == layer), default=0)
         bands.append((y, bottom))
         y = bottom + _DOWN
     return bands
@@ -146,19 +143,19 @@ def _bands(frames: Sequence[Frame], layers: Sequence[int], top: int) -> list[Poi
 
 def _ports(frames: Sequence[Frame], ends: Sequence[tuple[int, float]]) -> list[int]:
     """Where each arrow meets its frame, given where it comes from or goes to: side by side, in that order."""
-    found = [0] * len(ends)
+    ports = [0] * len(ends)
     for number, frame in enumerate(frames):
         own = sorted((other, place) for place, (end, other) in enumerate(ends) if end == number)
         step = min(_PORT, (frame.width - 2 * _PAD) // max(1, len(own)))
         for place, (_, arrow) in enumerate(own):
-            found[arrow] = frame.x + frame.width // 2 + round((place - (len(own) - 1) / 2) * step)
-    return found
+            ports[arrow] = frame.x + frame.width // 2 + round((place - (len(own) - 1) / 2) * step)
+    return ports
 
 
 def _frame(box: Box, x: int, y: int, least: tuple[int, int] = (0, 0)) -> Frame:
     """The box at this place, as large as what it says and holds, and at least so wide and high."""
-    held = [_frame(each, 0, 0) for each in box.holds]
-    cell = max((each.width for each in held), default=0), max((each.height for each in held), default=0)
+    held = [_frame(inner, 0, 0) for inner in box.holds]
+    cell = max((frame.width for frame in held), default=0), max((frame.height for frame in held), default=0)
     across = min(_IN_A_ROW, len(held))
     inner = across * (cell[0] + _BETWEEN) - _BETWEEN
     most = max(inner, _WIDEST_HELD if box.kind in {"task", "group"} else _WIDEST)
@@ -167,14 +164,14 @@ def _frame(box: Box, x: int, y: int, least: tuple[int, int] = (0, 0)) -> Frame:
     below = y + 2 * _PAD + LINE * len(lines)
     holds = tuple(
         _frame(
-            each,
+            inner,
             x + _PAD + place % across * (cell[0] + _BETWEEN),
             below + place // across * (cell[1] + _BETWEEN),
             cell,
         )
-        for place, each in enumerate(box.holds)
+        for place, inner in enumerate(box.holds)
     )
-    bottom = max((each.y + each.height + _PAD for each in holds), default=below)
+    bottom = max((frame.y + frame.height + _PAD for frame in holds), default=below)
     # Even, so that what stands in line has its middle in line.
     width = (max([inner, *(line.width for line in lines)]) + 2 * _PAD + 1) // 2 * 2
     return Frame(box, x, y, max(width, least[0]), max(bottom - y, least[1]), texts, holds)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from math import ceil
+
+from partitioning.values import Value
 
 SIZE = 12
 LINE = 17
@@ -26,8 +27,7 @@ _EM = {letter: em for em, letters in _WIDTHS.items() for letter in letters}
 _BREAK = re.compile(r"(?<=[ ,+._/])(?=[^ ])")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Value, frozen=True):
     """A line of text to write; `full` is what it was shortened from, empty if it was not."""
 
     text: str

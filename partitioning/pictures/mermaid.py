@@ -80,8 +80,8 @@ class _Chart:
         self._open(name, box.lines[0], indent)
         self._node(box, f"{name}h", box.lines[1:], f"{indent}  ")
         held = [f"{name}t{number}" for number in range(len(box.holds))]
-        for each, inner in zip(box.holds, held, strict=True):
-            self._node(each, inner, each.lines, f"{indent}  ")
+        for held_box, inner in zip(box.holds, held, strict=True):
+            self._node(held_box, inner, held_box.lines, f"{indent}  ")
         # Rows of a few, below the text.
         above = [f"{name}h"] * _IN_A_ROW + held
         self.lines += [f"{indent}  {upper} ~~~ {inner}" for upper, inner in zip(above, held, strict=False)]

@@ -25,7 +25,7 @@ def svg(drawing: Drawing) -> str:
         *_style(),
         "</style>",
         f'<rect class="ground" width="{sheet.width}" height="{sheet.height}" rx="8"/>',
-        *(_text(each) for each in sheet.headings),
+        *(_text(heading) for heading in sheet.headings),
         *(line for arrow in sheet.arrows for line in _arrow(arrow)),
         *(line for frame in sheet.frames for line in _frame(frame)),
         "</svg>",

@@ -8,7 +8,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
-from partitioning.planning.changeover import changes
+from partitioning.planning.changeover import changeovers
 
 
 def arrivals(
@@ -26,23 +26,23 @@ def arrivals(
 
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
-    found = {each.stream: each for each in discovered}
-    before = {each.name: each for each in published.streams} if published else {}
-    mixed = {name: len(change.mixed) for name, change in changes(streams, published).items()}
+    by_stream = {discovery.stream: discovery for discovery in discovered}
+    before = {stream.name: stream for stream in published.streams} if published else {}
+    mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, published).items()}
     findings = list(_no_such_partitions(streams, starts))
     planned = []
     for stream in streams:
-        there, last = found[stream.name], before.get(stream.name)
-        findings.extend(_counts(stream, there, last))
-        ends = [each.end for each in last.partitions] if last else []
+        discovery, last = by_stream[stream.name], before.get(stream.name)
+        findings.extend(_counts(stream, discovery, last))
+        ends = [partition.end for partition in last.partitions] if last else []
         partitions = []
-        for each in there.partitions[: stream.partitions]:
-            first = starts.get(f"{stream.name}-{each.partition}", each.beginning)
-            committed = ends[each.partition] if each.partition < len(ends) else first
-            findings.extend(_offsets(stream, each, committed))
-            whole = stream.table or each.partition < mixed.get(stream.name, 0)
-            partitions.append(_partition(stream, each, committed, None if whole else limit))
-        planned.append(PlannedStream(stream, there.columns, tuple(partitions)))
+        for partition in discovery.partitions[: stream.partitions]:
+            first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
+            committed = ends[partition.partition] if partition.partition < len(ends) else first
+            findings.extend(_offsets(stream, partition, committed))
+            whole = stream.table or partition.partition < mixed.get(stream.name, 0)
+            partitions.append(_partition(stream, partition, committed, None if whole else limit))
+        planned.append(PlannedStream(stream, discovery.columns, tuple(partitions)))
     if findings:
         raise Refused(*findings)
     return tuple(planned)
@@ -60,21 +60,21 @@ def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) ->
             )
 
 
-def _counts(stream: Stream, found: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
+def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
     """What is wrong with the partitions that were found: there must be those declared, beside some that vanished."""
-    numbers = [each.partition for each in found.partitions]
+    numbers = [partition.partition for partition in discovery.partitions]
     where = f"stream {stream.name!r} in {stream.source}"
     count = len(last.partitions) if last else stream.partitions
     if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
         what = f"partitions {numbers} were found, but {stream.partitions} are declared"
         yield Finding(what, where, "declare the topic's partition count")
     elif last is not None:
-        for each in found.partitions[stream.partitions :]:
-            if each.end != (committed := last.partitions[each.partition].end):
+        for partition in discovery.partitions[stream.partitions :]:
+            if partition.end != (committed := last.partitions[partition.partition].end):
                 yield Finding(
                     f"the partition is gone, as {stream.partitions} of {count} are declared, "
-                    f"but {committed} is committed and its offsets end at {each.end}",
-                    f"{StreamPartition(stream.name, each.partition)} in {stream.source}",
+                    f"but {committed} is committed and its offsets end at {partition.end}",
+                    f"{StreamPartition(stream.name, partition.partition)} in {stream.source}",
                     f"declare {count} partitions until a batch has read it to its end",
                 )
         if stream.table and count != stream.partitions:
@@ -86,29 +86,29 @@ def _counts(stream: Stream, found: Discovered, last: PlannedStream | None) -> It
             )
 
 
-def _offsets(stream: Stream, found: DiscoveredPartition, committed: int) -> Iterator[Finding]:
-    if found.end < committed:
+def _offsets(stream: Stream, discovered: DiscoveredPartition, committed: int) -> Iterator[Finding]:
+    if discovered.end < committed:
         yield Finding(
-            f"offsets end at {found.end}, but {committed} is committed: the topic was reset or re-created",
-            f"{StreamPartition(stream.name, found.partition)} in {stream.source}",
+            f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
+            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
             "restore the landed files, or give the new topic another stream name",
         )
-    elif found.beginning > committed and not stream.table:
+    elif discovered.beginning > committed and not stream.table:
         yield Finding(
-            f"offsets start at {found.beginning}, but only those before {committed} are committed: "
-            f"[{committed},{found.beginning}) is lost",
-            f"{StreamPartition(stream.name, found.partition)} in {stream.source}",
+            f"offsets start at {discovered.beginning}, but only those before {committed} are committed: "
+            f"[{committed},{discovered.beginning}) is lost",
+            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
             "restore the landed files of that range",
         )
 
 
-def _partition(stream: Stream, found: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
-    start = found.beginning if stream.table else committed
-    end = max(found.end, start)
+def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
+    start = discovered.beginning if stream.table else committed
+    end = max(discovered.end, start)
     if limit is not None:
         end = min(end, start + limit)
-    files = tuple(file for file in found.files if max(file.start, start) < min(file.end, end))
-    if len(files) == len(found.files):
-        files = found.files  # one tuple, not two: there may be a million
+    files = tuple(file for file in discovered.files if max(file.start, start) < min(file.end, end))
+    if len(files) == len(discovered.files):
+        files = discovered.files  # one tuple, not two: there may be a million
     size = sum(file.size * (min(file.end, end) - max(file.start, start)) // (file.end - file.start) for file in files)
-    return PlannedPartition(found.partition, found.beginning, committed, start, end, size, files)
+    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files)

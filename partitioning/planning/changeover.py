@@ -8,46 +8,42 @@ as one of gcd(n, m) partitions. The partitions that only the new count has are p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import gcd
 
-from partitioning.cosets.assignment import Reading, assign_each
+from partitioning.cosets.assignment import stage_tasks
 from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import STREAM, Exchange, Input, Plan, Stage
+from partitioning.model.plan import Exchange, Plan, Stage, StreamInput
+from partitioning.model.reasons import BeforeMoving, CountChange, CountChanged
 from partitioning.model.schemes import MAX
 from partitioning.model.streams import Stream
-from partitioning.model.tasks import Task
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Changeover(Value, frozen=True):
     """A stream's partition count in the last published batch, and now.
 
     Streams that grew from 2 to 8 and from 4 to 6 partitions:
 
-    >>> Change("views", "murmur2", 2, 8).shared, Change("views", "murmur2", 4, 6).shared
-    (2, 2)
+    >>> [Changeover(CountChange("views", *counts), "murmur2").shared for counts in ((2, 8), (4, 6))]
+    [2, 2]
     """
 
-    stream: str
+    change: CountChange
     hash: str
-    before: int
-    now: int
+
+    @property
+    def stream(self) -> str:
+        return self.change.stream
 
     @property
     def shared(self) -> int:
         """The partition count by which all its records are placed."""
-        return gcd(self.before, self.now)
-
-    @property
-    def mixed(self) -> tuple[int, ...]:
-        """The partitions that hold records of both counts."""
-        return tuple(range(min(self.before, self.now)))
+        return gcd(self.change.before, self.change.now)
 
     @property
     def new(self) -> tuple[int, ...]:
         """The partitions that hold records of the new count only."""
-        return tuple(range(self.before, self.now))
+        return tuple(range(self.change.before, self.change.now))
 
     @property
     def count(self) -> int:
@@ -56,8 +52,8 @@ class Change:
         If neither count is a multiple of the other, too few tasks would be left, and records are moved instead.
         Records whose hash is not known cannot be.
         """
-        factor = self.shared == min(self.before, self.now)
-        return self.shared if factor or self.hash == OPAQUE else self.now
+        factor = self.shared == min(self.change.before, self.change.now)
+        return self.shared if factor or self.hash == OPAQUE else self.change.now
 
     @property
     def exchange(self) -> str:
@@ -66,46 +62,37 @@ class Change:
 
     def lies(self, cosets: int, *, keeps: bool) -> bool:
         """Whether a stage of so many cosets, that `keeps` equal keys together or not, can read all where it lies."""
-        return self.shared % cosets == 0 or (not keeps and self.now % cosets == 0)
-
-    @property
-    def listed(self) -> str:
-        """The mixed partitions in words."""
-        last = len(self.mixed) - 1
-        return f"partitions 0 to {last}" if last else "partition 0"
-
-    def __str__(self) -> str:
-        return f"{self.stream} changed from {self.before} to {self.now} partitions"
+        return self.shared % cosets == 0 or (not keeps and self.change.now % cosets == 0)
 
 
-def changes(streams: Sequence[Stream], published: Plan | None) -> Mapping[str, Change]:
+def changeovers(streams: Sequence[Stream], published: Plan | None) -> Mapping[str, Changeover]:
     """The streams whose partition count is another than in the last published plan."""
-    before = {each.name: len(each.partitions) for each in published.streams} if published else {}
+    before = {stream.name: len(stream.partitions) for stream in published.streams} if published else {}
     return {
-        stream.name: Change(stream.name, stream.placement, before[stream.name], stream.partitions)
+        stream.name: Changeover(CountChange(stream.name, before[stream.name], stream.partitions), stream.hash)
         for stream in streams
         if before.get(stream.name, stream.partitions) != stream.partitions
     }
 
 
-def moved(
-    change: Change, placement: Placement, wanted_by: tuple[str, ...], *, own_task: bool
-) -> tuple[Stage, Exchange]:
+def moved(over: Changeover, stream: Stream, placement: Placement, wanted_by: tuple[str, ...]) -> tuple[Stage, Exchange]:
     """The exchange that brings the mixed partitions of a stream to a placement of its key, and the stage before it,
-    which only reads them; records without a key in their `own_task`, if they have one."""
-    only = change.mixed if change.new else None
-    tasks = assign_each([Reading(change.stream, change.now, only=only)])
-    if own_task:
-        tasks += (Task(len(tasks), {change.stream: change.mixed}, null_keys=True),)
-    stage = Stage(
-        f"{change.stream}.changed",
-        (Input(change.stream, STREAM, change.stream, replace(placement, partitions=change.shared), only),),
-        (),
-        (),
-        str(MAX),
-        len(change.mixed),
-        f"one task per stream partition; {change}, and {change.listed} have records of both counts",
-        tasks,
+    which only reads them."""
+    only = over.change.mixed if over.new else None
+    read = StreamInput(
+        stream.name, replace(placement, partitions=over.shared), stream.partitions, stream.null_keys, only
     )
-    why = f"{change}: records of {change.listed} lie there by either count"
-    return stage, Exchange(change.exchange, change.stream, stage.name, placement, wanted_by, why, only)
+    stage = Stage(
+        f"{stream.name}.changed",
+        (read,),
+        (),
+        (),
+        MAX,
+        len(over.change.mixed),
+        BeforeMoving(),
+        given=False,
+        tasks=stage_tasks([read], len(over.change.mixed), None, gathered=False),
+        changes=(over.change,),
+    )
+    why = CountChanged(over.change)
+    return stage, Exchange(over.exchange, stream.name, stage.name, placement, wanted_by, why, only)

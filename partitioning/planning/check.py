@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import assert_never
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.plan import EXCHANGE, RESULT, STATE, STREAM, Exchange, Input, Plan, Stage, TaskRef
-from partitioning.planning.reach import NEXT, listed, numbers, uncovered
+from partitioning.model.plan import (
+    Exchange,
+    ExchangeInput,
+    Input,
+    Plan,
+    ResultInput,
+    Stage,
+    StateInput,
+    StreamInput,
+    TaskRef,
+)
+from partitioning.model.streams import Stream
+from partitioning.planning.reach import NEXT, listed, uncovered
 
 
-def check(plan: Plan) -> Plan:
+def check_plan(plan: Plan) -> Plan:
     """The plan itself, if each record it reads reaches one task of each stage, and equal keys reach the same one.
 
     Raises Refused with all findings: partitions that are missing or out of order; keys of a partition that reach
@@ -24,9 +36,9 @@ def check(plan: Plan) -> Plan:
     handed = _Handed(plan)
     findings.extend(_streams(plan))
     for stage in plan.stages:
-        findings.extend(uncovered(plan, stage, handed.left))
+        findings.extend(uncovered(stage, handed.left))
         findings.extend(handed.whole(stage))
-        findings.extend(finding for each in stage.inputs for finding in handed.there(stage, each))
+        findings.extend(finding for source in stage.inputs for finding in handed.missing(stage, source))
     findings.extend(finding for exchange in plan.exchanges for finding in handed.exchange(exchange))
     findings.extend(_groups(plan))
     if findings:
@@ -45,28 +57,44 @@ def _names(plan: Plan) -> Iterator[Finding]:
         if twice := _twice(names):
             yield Finding(f"{noun} are there twice: {listed(twice)}", where, "give steps other names")
     for stage in plan.stages:
-        if twice := _twice([each.name for each in stage.inputs]):
+        if twice := _twice([source.name for source in stage.inputs]):
             yield Finding(f"inputs are there twice: {listed(twice)}", f"stage {stage.name}", "give steps other names")
-    streams, stages = {each.name for each in plan.streams}, {stage.name for stage in plan.stages}
-    for stage in plan.stages:
-        for each in stage.inputs:
-            if each.kind == STREAM and each.step not in streams:
-                yield Finding(f"it reads {each.step}, which is no stream", f"stage {stage.name}", NEXT)
+    stages = {stage.name for stage in plan.stages}
     for exchange in plan.exchanges:
         if exchange.stage not in stages:
             yield Finding(f"there is no stage {exchange.stage} to write it", f"exchange {exchange.name}", NEXT)
+    yield from _declarations(plan)
+
+
+def _declarations(plan: Plan) -> Iterator[Finding]:
+    """What stages say of streams otherwise than their declarations do."""
+    streams = {stream.name: stream.declared for stream in plan.streams}
+    for stage in plan.stages:
+        for read in stage.streams:
+            if read.name not in streams:
+                yield Finding(f"it reads {read.name}, which is no stream", f"stage {stage.name}", NEXT)
+            elif not _as_declared(read, streams[read.name]):
+                yield Finding(f"it reads {read.name} otherwise than it is declared", f"stage {stage.name}", NEXT)
+
+
+def _as_declared(read: StreamInput, declared: Stream) -> bool:
+    """Whether it says what the declaration does; records may be said to lie by a divisor of the partition count."""
+    placement = read.placement
+    said = (read.partitions, read.null_keys, placement.key, placement.key_format, placement.hash)
+    is_so = (declared.partitions, declared.null_keys, declared.key, declared.key_format, declared.hash)
+    return said == is_so and placement.partitions > 0 and declared.partitions % placement.partitions == 0
 
 
 def _streams(plan: Plan) -> Iterator[Finding]:
     for stream in plan.streams:
-        if [each.partition for each in stream.partitions] != list(range(stream.declared.partitions)):
+        if [partition.partition for partition in stream.partitions] != list(range(stream.declared.partitions)):
             yield Finding("the plan does not hold every partition once, in order", f"stream {stream.name!r}", NEXT)
-        for each in stream.partitions:
-            if not 0 <= each.start <= each.end:
-                where = f"{stream.name}-{each.partition}"
-                yield Finding(f"[{each.start},{each.end}) is no range of offsets", where, NEXT)
-    read = {name for stage in plan.stages for name in stage.streams}
-    if lost := sorted({each.name for each in plan.streams} - read):
+        for partition in stream.partitions:
+            if not 0 <= partition.start <= partition.end:
+                where = f"{stream.name}-{partition.partition}"
+                yield Finding(f"[{partition.start},{partition.end}) is no range of offsets", where, NEXT)
+    read = {stream.name for stage in plan.stages for stream in stage.streams}
+    if lost := sorted({stream.name for stream in plan.streams} - read):
         yield Finding(f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT)
 
 
@@ -78,52 +106,71 @@ class _Handed:
         self._stages = {stage.name: stage for stage in plan.stages}
         self._exchanges = {exchange.name: exchange for exchange in plan.exchanges}
         self._homes = {step.name: stage for stage in plan.stages for step in stage.steps}
-        self._read = {each.name for stage in plan.stages for each in stage.inputs if each.kind == EXCHANGE}
-        self._streams = {each.name: range(each.declared.partitions) for each in plan.streams}
-        results = [each for stage in plan.stages for each in stage.inputs if each.kind == RESULT]
-        self.left = {each.step for each in results if each.placement.key}
+        self._read = {
+            source.name for stage in plan.stages for source in stage.inputs if isinstance(source, ExchangeInput)
+        }
+        self._streams = {stream.name: range(stream.declared.partitions) for stream in plan.streams}
+        results = [source for stage in plan.stages for source in stage.inputs if isinstance(source, ResultInput)]
+        self.left = {result.step for result in results if result.placement.key}
 
     def whole(self, stage: Stage) -> Iterator[Finding]:
         """A stage must read all of a stream once, some partitions perhaps from an exchange, or what it moves of it."""
         works = stage.steps or stage.writes
-        moves = {} if works else {each.source: each for each in self._plan.exchanges if each.stage == stage.name}
-        for stream, found in self._parts(stage).items():
+        written = (exchange for exchange in self._plan.exchanges if exchange.stage == stage.name)
+        moves = {} if works else {exchange.source: exchange for exchange in written}
+        for stream, partitions in self._parts(stage).items():
             wanted = self._streams[stream] if works or stream not in moves else self._moved(moves[stream])
-            if sorted(found) != list(wanted):
+            if sorted(partitions) != list(wanted):
                 yield Finding(f"it does not read every partition of {stream} once", f"stage {stage.name}", NEXT)
 
     def _parts(self, stage: Stage) -> dict[str, list[int]]:
         """The partitions of each stream that a stage reads, where they lie and from exchanges."""
         read: dict[str, list[int]] = {}
-        for each in stage.inputs:
-            if each.kind == STREAM:
-                read.setdefault(each.step, []).extend(numbers(self._plan, each))
-            elif each.kind == EXCHANGE and each.step in self._streams and each.name in self._exchanges:
-                read.setdefault(each.step, []).extend(self._moved(self._exchanges[each.name]))
+        for source in stage.inputs:
+            if isinstance(source, StreamInput):
+                read.setdefault(source.step, []).extend(source.numbers)
+            elif isinstance(source, ExchangeInput) and source.step in self._streams and source.name in self._exchanges:
+                read.setdefault(source.step, []).extend(self._moved(self._exchanges[source.name]))
         return read
 
-    def there(self, stage: Stage, each: Input) -> Iterator[Finding]:
+    def missing(self, stage: Stage, read: Input) -> Iterator[Finding]:
         """What an input holds must have been left where the input says, before the stage runs."""
-        where = f"stage {stage.name}"
-        if each.kind == EXCHANGE:
-            exchange = self._exchanges.get(each.name)
-            if exchange is None:
-                yield Finding(f"there is no exchange {each.name}", where, NEXT)
-            elif (exchange.source, exchange.placement) != (each.step, each.placement):
-                yield Finding(f"{each.name} holds other records, or elsewhere, than it reads", where, NEXT)
-            elif self._stages[exchange.stage].wave >= stage.wave:
-                yield Finding(f"{each.name} is not there before wave {stage.wave}", where, NEXT)
-        elif each.kind == RESULT:
-            home = self._homes.get(each.step)
-            if home is None or home.wave >= stage.wave:
-                yield Finding(f"{each.step} is not there before wave {stage.wave}", where, NEXT)
-            elif home.cosets != each.placement.partitions:
-                what = f"{each.step} is left in {home.cosets} partitions, not {each.placement.partitions}"
-                yield Finding(what, where, NEXT)
-        elif each.kind == STATE:
-            states = {step.name for step in stage.steps if step.state}
-            if each.step not in states or each.batch is None or each.batch >= self._plan.batch:
-                yield Finding(f"{each.name} is no state that a step of it left in an earlier batch", where, NEXT)
+        match read:
+            case StreamInput():
+                return
+            case ExchangeInput():
+                wrong = self._no_exchange(stage, read)
+            case ResultInput():
+                wrong = self._no_result(stage, read)
+            case StateInput():
+                wrong = self._no_state(stage, read)
+            case _:
+                assert_never(read)
+        if wrong:
+            yield Finding(wrong, f"stage {stage.name}", NEXT)
+
+    def _no_exchange(self, stage: Stage, read: ExchangeInput) -> str | None:
+        exchange = self._exchanges.get(read.name)
+        if exchange is None:
+            return f"there is no exchange {read.name}"
+        if (exchange.source, exchange.placement) != (read.step, read.placement):
+            return f"{read.name} holds other records, or elsewhere, than it reads"
+        in_time = self._stages[exchange.stage].wave < stage.wave
+        return None if in_time else f"{read.name} is not there before wave {stage.wave}"
+
+    def _no_result(self, stage: Stage, read: ResultInput) -> str | None:
+        home = self._homes.get(read.step)
+        if home is None or home.wave >= stage.wave:
+            return f"{read.step} is not there before wave {stage.wave}"
+        if home.cosets != read.placement.partitions:
+            return f"{read.step} is left in {home.cosets} partitions, not {read.placement.partitions}"
+        return None
+
+    def _no_state(self, stage: Stage, read: StateInput) -> str | None:
+        states = {step.name for step in stage.steps if step.state}
+        if read.step in states and read.batch < self._plan.batch:
+            return None
+        return f"{read.name} is no state that a step of it left in an earlier batch"
 
     def exchange(self, exchange: Exchange) -> Iterator[Finding]:
         """An exchange must be written by those who have its records, be read, and be combined by ever fewer."""

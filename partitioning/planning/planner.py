@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -13,11 +12,12 @@ from partitioning.model.plan import VERSION, Plan, PlannedStream, TaskGroup, Tas
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.arrivals import arrivals
-from partitioning.planning.check import check
+from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.sizes import counted, sized
 from partitioning.planning.stages.stages import cut
+from partitioning.values import replace
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
 KEYS_COMPARED = 1_000_000
@@ -51,7 +51,7 @@ def plan_batch(
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
     graph, moved = cuts(pipeline.graph, statistics or _arrived(batch, streams))
-    made = cut(
+    staged = cut(
         pipeline,
         results,
         graph=graph,
@@ -67,15 +67,22 @@ def plan_batch(
         parent,
         VERSION,
         streams,
-        counted(made.exchanges, streams),
-        made.stages,
+        counted(staged.exchanges, streams),
+        staged.stages,
         (),
         key_sample=1,
         grouper=settings.grouper,
+        starts=_starts(pipeline, settings, published),
     )
-    dealt = _groups(plan, sized(plan, made.graph, statistics), settings, published, locality)
+    grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     sample = max(1, -(-plan.records // KEYS_COMPARED))
-    return check(replace(plan, groups=dealt.groups, moves=dealt.moves, key_sample=sample))
+    return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=sample))
+
+
+def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> dict[str, int]:
+    """The starts that were asked for, of stream partitions that no batch has read before."""
+    read = {str(offsets.partition) for offsets in published.ranges()} if published else set()
+    return {name: offset for name, offset in settings.starts.items() if name not in read}
 
 
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
@@ -93,9 +100,9 @@ def _groups(
     """The tasks of each wave in groups of their own, numbered through all waves."""
     groups: list[TaskGroup] = []
     moves: list[TaskMove] = []
-    for wave, some in sorted(tasks.items()):
-        made = grouped(
-            some,
+    for wave, sized_tasks in sorted(tasks.items()):
+        grouping = grouped(
+            sized_tasks,
             settings.grouper,
             settings.groups,
             wave=wave,
@@ -103,6 +110,6 @@ def _groups(
             previous=published,
             locality=locality,
         )
-        groups.extend(made.groups)
-        moves.extend(made.moves)
+        groups.extend(grouping.groups)
+        moves.extend(grouping.moves)
     return Grouping(tuple(groups), tuple(moves))

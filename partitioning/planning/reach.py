@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import gcd
 
 from partitioning.errors import Finding
-from partitioning.model.plan import STREAM, Input, Plan, Stage
-from partitioning.model.streams import OWN_TASK
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.plan import Input, Stage, StreamInput
+from partitioning.model.streams import NullKeys
+from partitioning.model.tasks import Residues, Task, taken
 from partitioning.planning.exchanges.placements import gathers
 
 NEXT = "correct the partitioner that made this plan"
 _SHOWN = 8
 
 
-def uncovered(plan: Plan, stage: Stage, left: Collection[str]) -> Iterator[Finding]:
+def uncovered(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the tasks of a stage. `left` are the steps whose rows other stages read by their keys."""
     where = f"stage {stage.name}"
     if [task.task for task in stage.tasks] != list(range(len(stage.tasks))):
@@ -24,17 +24,13 @@ def uncovered(plan: Plan, stage: Stage, left: Collection[str]) -> Iterator[Findi
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)
-    yield from _null_keys(plan, stage, where)
+    yield from _own_task(stage, where)
     keeps = bool(together) or any(step.name in left for step in stage.steps)
-    for each in stage.inputs:
-        yield from _Covered(stage, each, numbers(plan, each)).findings(keyed, keeps=keeps)
-
-
-def numbers(plan: Plan, each: Input) -> Sequence[int]:
-    """The partitions of an input that there are to read."""
-    if each.only is not None:
-        return each.only
-    return range(plan.stream(each.step).declared.partitions if each.kind == STREAM else each.placement.partitions)
+    for read in stage.inputs:
+        yield from _Reach(stage, read).findings(keyed, keeps=keeps)
+        yield from _keyless(stage, read, where)
+    if keeps:
+        yield from _keyless_apart(stage, where)
 
 
 def listed(values: Iterable[object]) -> str:
@@ -62,59 +58,86 @@ def _owned(tasks: Sequence[Task], stage: Stage, together: Sequence[str], where: 
             yield Finding(what, where, NEXT)
 
 
-def _null_keys(plan: Plan, stage: Stage, where: str) -> Iterator[Finding]:
-    own = {each.name for each in plan.streams if each.declared.null_keys == OWN_TASK}.intersection(stage.streams)
+def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
+    """Records without a key have one task of their own if a stream wants it and not all records are in one task."""
+    own = {read.name for read in stage.streams if read.null_keys == NullKeys.OWN_TASK}
     planned = {
-        each.name: tuple(numbers(plan, each)) if each.kind == STREAM else (0,)
-        for each in stage.inputs
-        if own and (each.name in own if each.kind == STREAM else each.placement.key)
+        read.name: tuple(read.numbers) if isinstance(read, StreamInput) else (0,)
+        for read in stage.inputs
+        if own and (read.name in own if isinstance(read, StreamInput) else read.placement.key)
     }
     if any(gathers(step) for step in stage.steps):
         planned = {}
-    found = [dict(task.reads) for task in stage.tasks if task.null_keys]
-    if found != ([planned] if planned else []):
+    own_tasks = [(dict(task.reads), dict(task.keyless)) for task in stage.tasks if task.null_keys]
+    if own_tasks != ([(planned, planned)] if planned else []):
         yield Finding("records without a key do not have one task of their own, as declared", where, NEXT)
 
 
-class _Covered:
+def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
+    """One of the tasks that read a partition accounts for its records without a key."""
+    accounts = Counter(
+        partition
+        for task in stage.tasks
+        for partition in task.keyless.get(read.name, ())
+        if partition in task.reads.get(read.name, ())
+    )
+    wrong = [partition for partition in ((0,) if _is_by_key(read) else read.numbers) if accounts[partition] != 1]
+    if wrong:
+        what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
+        yield Finding(what, where, NEXT)
+
+
+def _keyless_apart(stage: Stage, where: str) -> Iterator[Finding]:
+    """Where keys have to meet, records without a key that were moved or left are one group as well."""
+    names = [read.name for read in stage.inputs if _is_by_key(read)]
+    tasks = [task.task for task in stage.tasks if any(0 in task.keyless.get(name, ()) for name in names)]
+    if len(tasks) > 1:
+        yield Finding(f"records without a key are not one task's, but those of {listed(tasks)}", where, NEXT)
+
+
+def _is_by_key(read: Input) -> bool:
+    """Whether it was moved or left by key, and so has its records without a key in partition 0."""
+    return not isinstance(read, StreamInput) and bool(read.placement.key)
+
+
+class _Reach:
     """How much of each partition of an input reaches tasks, counted in cosets of the stage."""
 
-    def __init__(self, stage: Stage, each: Input, numbers: Sequence[int]) -> None:
+    def __init__(self, stage: Stage, read: Input) -> None:
         self._stage = stage
-        self._input = each
-        self._keyed = bool(each.placement.key)
+        self._input = read
+        self._keyed = bool(read.placement.key)
         # Partition p holds the cosets that are ≡ p modulo this: so many.
-        self._step = gcd(each.placement.partitions, stage.cosets) if self._keyed else stage.cosets
+        self._step = gcd(read.placement.partitions, stage.cosets) if self._keyed else stage.cosets
         self._held = stage.cosets // self._step if self._step else 0
-        self._reached = dict.fromkeys(numbers, 0)
+        self._reached = dict.fromkeys(read.numbers, 0)
 
     def findings(self, tasks: Sequence[Task], *, keeps: bool) -> Iterator[Finding]:
         """Every coset of a partition must reach one task: its owner, where the stage `keeps` keys together."""
         where = f"stage {self._stage.name}"
         for task in tasks:
-            if wrong := self._read(task, keeps=keeps and self._keyed):
+            if wrong := self._count(task, keeps=keeps and self._keyed):
                 yield Finding(f"task {task.task} {wrong}", where, NEXT)
-        for number, reached in self._reached.items():
+        for partition, reached in self._reached.items():
             if reached != self._held:
-                readers = (
-                    listed(task.task for task in tasks if number in task.reads.get(self._input.name, ())) or "none"
-                )
-                what = f"its records do not reach exactly one task each (tasks that read it: {readers})"
-                yield Finding(what, f"{self._input.name}-{number}, {where}", NEXT)
+                readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))
+                what = f"its records do not reach exactly one task each (tasks that read it: {readers or 'none'})"
+                yield Finding(what, f"{self._input.name}-{partition}, {where}", NEXT)
 
-    def _read(self, task: Task, *, keeps: bool) -> str | None:
+    def _count(self, task: Task, *, keeps: bool) -> str | None:
         """Count what a task takes; what is wrong with that."""
         name, wrong = self._input.name, None
-        whole = name not in task.filters
-        right = whole or task.filters[name] == Residues(self._stage.cosets, task.owns)
-        owned = Counter(residue % self._step for residue in task.owns)
-        for number in task.reads.get(name, ()):
-            own = owned[number % self._step]
-            taken = self._held if whole else own if right else 0
-            if keeps and taken != own:
+        kept = task.filters.get(name)
+        right = kept is None or kept == Residues(self._stage.cosets, task.owns)
+        residues = taken(task, name, self._stage.cosets, self._step) if right and self._step else {}
+        owned = Counter(residue % self._step for residue in task.owns) if keeps else Counter()
+        for partition in task.reads.get(name, ()):
+            place = partition % self._step if self._step else 0
+            takes = len(residues.get(place, ()))
+            if keeps and takes != owned[place]:
                 wrong = f"takes keys of {name} that belong to other tasks"
-            if number in self._reached:
-                self._reached[number] += taken
+            if partition in self._reached:
+                self._reached[partition] += takes
             else:
-                wrong = f"reads {name}-{number}, which is not there to be read"
+                wrong = f"reads {name}-{partition}, which is not there to be read"
         return wrong

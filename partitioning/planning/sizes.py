@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from partitioning.model.graph import Graph
-from partitioning.model.plan import STATE, STREAM, Exchange, Input, Plan, PlannedStream, TaskRef
+from partitioning.model.plan import Exchange, Input, Plan, PlannedStream, StateInput, StreamInput, TaskRef
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.groups.grouping import SizedTask
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Value, frozen=True):
     """Bytes and records by partition number."""
 
     bytes: Sequence[int]
@@ -28,14 +27,18 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
     """
     streams = {
         stream.name: Sizes(
-            [each.bytes for each in stream.partitions], [each.end - each.start for each in stream.partitions]
+            [partition.bytes for partition in stream.partitions],
+            [partition.end - partition.start for partition in stream.partitions],
         )
         for stream in plan.streams
     }
-    given = _Given(plan, graph, statistics)
+    from_steps = _FromSteps(plan, graph, statistics)
     waves: dict[int, list[SizedTask]] = {}
     for stage in plan.stages:
-        inputs = {each.name: streams[each.step] if each.kind == STREAM else given.sizes(each) for each in stage.inputs}
+        inputs = {
+            source.name: streams[source.step] if isinstance(source, StreamInput) else from_steps.sizes(source)
+            for source in stage.inputs
+        }
         for task in stage.tasks:
             read = [(inputs[name], numbers) for name, numbers in task.reads.items()]
             size = sum(sizes.bytes[number] for sizes, numbers in read for number in numbers)
@@ -46,19 +49,21 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
     return waves
 
 
-class _Given:
+class _FromSteps:
     """What steps give, by the last batch's counts."""
 
     def __init__(self, plan: Plan, graph: Graph, statistics: Statistics | None) -> None:
-        self._known = {name: each.records for name, each in estimates(graph, statistics).items() if each.known}
+        self._known = {
+            name: estimate.records for name, estimate in estimates(graph, statistics).items() if estimate.known
+        }
         before = sum(self._known.get(stream.name, 0) for stream in plan.streams)
         self._growth = plan.records / before if before else 0.0
-        size = sum(each.bytes for stream in plan.streams for each in stream.partitions)
+        size = sum(partition.bytes for stream in plan.streams for partition in stream.partitions)
         self._bytes = size / plan.records if plan.records else 0.0
 
-    def sizes(self, each: Input) -> Sizes:
-        count = each.placement.partitions
-        records = self._known.get(each.step, 0) * (1 if each.kind == STATE else self._growth)
+    def sizes(self, source: Input) -> Sizes:
+        count = source.placement.partitions
+        records = self._known.get(source.step, 0) * (1 if isinstance(source, StateInput) else self._growth)
         return Sizes([round(records * self._bytes / count)] * count, [round(records / count)] * count)
 
 
@@ -67,13 +72,13 @@ def counted(exchanges: Sequence[Exchange], streams: Sequence[PlannedStream]) -> 
 
     Where a changed partition count moves a part of a stream, the rest of it is spared.
     """
-    records = {stream.name: [each.end - each.start for each in stream.partitions] for stream in streams}
-    made = []
+    records = {stream.name: [partition.end - partition.start for partition in stream.partitions] for stream in streams}
+    with_counts = []
     for exchange in exchanges:
         if exchange.source in records:
-            there = records[exchange.source]
-            moves = sum(there) if exchange.only is None else sum(there[number] for number in exchange.only)
-            rest = exchange.spares if exchange.only is None else sum(there) - moves
+            counts = records[exchange.source]
+            moves = sum(counts) if exchange.only is None else sum(counts[number] for number in exchange.only)
+            rest = exchange.spares if exchange.only is None else sum(counts) - moves
             exchange = replace(exchange, moves=moves, spares=rest)
-        made.append(exchange)
-    return tuple(made)
+        with_counts.append(exchange)
+    return tuple(with_counts)

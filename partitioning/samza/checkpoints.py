@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.claims import Claims
+from partitioning.values import Value
 
 _LINE = re.compile(
     r"tasknames\.(?P<task>.+)\.systems\.(?P<system>.+)\.streams\.(?P<stream>.+)"
@@ -21,8 +21,7 @@ _TASK = re.compile(
 )
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value, frozen=True, order=True):
     """`offset` is the last one of a partition of `system.stream` that `task` has processed."""
 
     task: str
@@ -32,8 +31,7 @@ class Checkpoint:
     offset: int
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Again:
+class Again(Value, frozen=True, order=True):
     """Records that some of Samza's tasks have processed and the first batch reads again: key `buckets` out of `of`.
 
     >>> print(Again(OffsetRange.parse("views-0@[21,51)"), (0, 2), 3))
@@ -48,8 +46,7 @@ class Again:
         return f"{self.range} of key buckets {', '.join(map(str, self.buckets))} out of {self.of}"
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Start:
+class Start(Value, frozen=True, order=True):
     """Where the first batch starts to read a stream partition, and what of it has been processed before."""
 
     partition: StreamPartition
@@ -65,18 +62,18 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
 
     Raises Refused with all lines that are something else.
     """
-    found, findings = [], []
+    checkpoints, findings = [], []
     for number, line in enumerate(text.splitlines(), start=1):
         match = _LINE.fullmatch(line.strip())
         if match is not None:
             partition, offset = int(match["partition"]), int(match["offset"])
-            found.append(Checkpoint(match["task"], match["system"], match["stream"], partition, offset))
+            checkpoints.append(Checkpoint(match["task"], match["system"], match["stream"], partition, offset))
         elif line.strip() and not line.lstrip().startswith("#"):
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
             findings.append(Finding(f"{line.strip()!r} is no checkpoint", f"line {number} of {where}", then))
     if findings:
         raise Refused(*findings)
-    return tuple(found)
+    return tuple(checkpoints)
 
 
 def bucket_of(task: str) -> tuple[int, int]:
@@ -88,7 +85,7 @@ def bucket_of(task: str) -> tuple[int, int]:
     Raises Refused for other names, those of 1.8.0 under a factor among them: they do not tell the factor.
     """
     if match := _TASK.fullmatch(task):
-        bucket, factor = [int(each) for each in match.groups() if each is not None] or (0, 1)
+        bucket, factor = [int(number) for number in match.groups() if number is not None] or (0, 1)
         if bucket < factor:
             return bucket, factor
     what = f"the name {task!r} does not say which keys the task processed"
@@ -103,20 +100,20 @@ def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, parti
     findings: list[Finding] = []
     claims = Claims()
     claimed: dict[tuple[int, int], str] = {}
-    for each in sorted(checkpoints):
-        if (each.system, each.stream, each.partition) != (system, stream, partition):
+    for checkpoint in sorted(checkpoints):
+        if (checkpoint.system, checkpoint.stream, checkpoint.partition) != (system, stream, partition):
             continue
         try:
-            own = bucket_of(each.task)
+            own = bucket_of(checkpoint.task)
         except Refused as refusal:
             findings.extend(refusal.findings)
             continue
         if own in claimed:
-            what = f"tasks {claimed[own]!r} and {each.task!r} both processed {stream}-{partition}"
+            what = f"tasks {claimed[own]!r} and {checkpoint.task!r} both processed {stream}-{partition}"
             then = "leave out tasks that are no more; a stream that was broadcast is a table, which has no start"
             findings.append(Finding(what, "checkpoints", then))
-        claimed[own] = each.task
-        claims = claims.claim(*own, each.offset + 1)
+        claimed[own] = checkpoint.task
+        claims = claims.claim(*own, checkpoint.offset + 1)
     if findings:
         raise Refused(*findings)
     return claims
@@ -134,10 +131,10 @@ def starts(checkpoints: Sequence[Checkpoint], system: str, stream: str, beginnin
     views-0 21 views-0@[21,51) of key buckets 0 out of 2
     views-1 0
 
-    Raises Refused as `claims_of` does.
+    Raises Refused as `claims_of` does, and for checkpoints of partitions that the stream does not have.
     """
-    findings: list[Finding] = []
-    found = []
+    findings = list(_beyond(checkpoints, system, stream, len(beginnings)))
+    start_points = []
     for number, beginning in enumerate(beginnings):
         try:
             claims = claims_of(checkpoints, system, stream, number)
@@ -145,13 +142,20 @@ def starts(checkpoints: Sequence[Checkpoint], system: str, stream: str, beginnin
             findings.extend(refusal.findings)
             continue
         partition, offset = StreamPartition(stream, number), claims.start(0, 1, beginning)
-        found.append(Start(partition, offset, tuple(_again(claims, partition, offset))))
+        start_points.append(Start(partition, offset, tuple(_again(claims, partition, offset))))
     if findings:
         raise Refused(*findings)
-    return tuple(found)
+    return tuple(start_points)
+
+
+def _beyond(checkpoints: Sequence[Checkpoint], system: str, stream: str, partitions: int) -> Iterator[Finding]:
+    named = {point.partition for point in checkpoints if (point.system, point.stream) == (system, stream)}
+    for number in sorted(named - set(range(partitions))):
+        what = f"there is a checkpoint of {stream}-{number}, but {stream} has {partitions} partitions"
+        yield Finding(what, "checkpoints", "give the stream's own partition count")
 
 
 def _again(claims: Claims, partition: StreamPartition, start: int) -> Iterator[Again]:
-    for done in sorted({each for each in claims.done if each is not None and each > start}):
-        buckets = tuple(slot for slot, each in enumerate(claims.done) if each == done)
+    for done in sorted({claim for claim in claims.done if claim is not None and claim > start}):
+        buckets = tuple(slot for slot, claim in enumerate(claims.done) if claim == done)
         yield Again(OffsetRange(partition, start, done), buckets, len(claims.done))

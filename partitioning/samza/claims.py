@@ -6,12 +6,12 @@ commit by task do, as soon as their tasks stop at different offsets and their nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import lcm
 
+from partitioning.values import Value
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+
+class Claims(Value, frozen=True):
     """What is done of one stream partition, by slot: the keys with `h(key) mod len(done) = slot`.
 
     `done[slot]` claims that all their records before this offset are done; None claims nothing. No method drops

@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from partitioning.errors import Finding, Refused
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
-from partitioning.planning.groups.grouping import Dealt, SizedTask
+from partitioning.planning.groups.grouping import Grouped, SizedTask
 
 
 def group_by_container_count(
     tasks: Sequence[SizedTask], groups: Sequence[int], before: Mapping[TaskRef, int], locality: Locality
-) -> Dealt:
+) -> Grouped:
     """Round robin; after a change of the number of groups only as many tasks move as fit the even sizes.
 
     The sizes are even by rank: the first groups have the odd tasks. With as many groups as before nothing
-    changes, however uneven it is. All is dealt anew if the tasks are not those of before, if the groups of
+    changes, however uneven it is. All is grouped anew if the tasks are not those of before, if the groups of
     before do not have successive numbers, or if there is or was one group only. Raises Refused for more groups
     than tasks.
     """
@@ -33,12 +33,12 @@ def group_by_container_count(
     same = set(before) == set(names) and former == list(range(groups[0], groups[0] + len(former)))
     if not same or 1 in (len(former), len(groups)):
         return _round_robin(names, groups)
-    return Dealt(before if len(former) == len(groups) else _resized(names, groups, before))
+    return Grouped(before if len(former) == len(groups) else _resized(names, groups, before))
 
 
 def group_by_container_ids(
     tasks: Sequence[SizedTask], groups: Sequence[int], before: Mapping[TaskRef, int], locality: Locality
-) -> Dealt:
+) -> Grouped:
     """Round robin over the groups in the order given, over the lowest numbers if there are more than tasks."""
     names = _names(tasks, groups)
     return _round_robin(names, groups if len(groups) <= len(names) else sorted(groups)[: len(names)])
@@ -47,24 +47,24 @@ def group_by_container_ids(
 def _names(tasks: Sequence[SizedTask], groups: Sequence[int]) -> list[TaskRef]:
     if not tasks or not groups:
         raise Refused(Finding(f"{len(tasks)} tasks for {len(groups)} groups", "groups", "give at least one of each"))
-    return sorted((each.task for each in tasks), key=lambda task: (task.stage, str(task.task)))
+    return sorted((sized.task for sized in tasks), key=lambda task: (task.stage, str(task.task)))
 
 
-def _round_robin(names: Sequence[TaskRef], groups: Sequence[int]) -> Dealt:
-    return Dealt({task: groups[place % len(groups)] for place, task in enumerate(names)})
+def _round_robin(names: Sequence[TaskRef], groups: Sequence[int]) -> Grouped:
+    return Grouped({task: groups[place % len(groups)] for place, task in enumerate(names)})
 
 
 def _resized(names: Sequence[TaskRef], groups: Sequence[int], before: Mapping[TaskRef, int]) -> dict[TaskRef, int]:
     """Each group gives its last tasks beyond its size; the others take them from the first on."""
-    each, odd = divmod(len(names), len(groups))
-    sizes = {group: each + (rank < odd) for rank, group in enumerate(groups)}
+    least, odd = divmod(len(names), len(groups))
+    sizes = {group: least + (rank < odd) for rank, group in enumerate(groups)}
     members: dict[int, list[TaskRef]] = {group: [] for group in sorted({*groups, *before.values()})}
     for task in names:
         members[before[task]].append(task)
     spare: list[TaskRef] = []
-    for group, some in members.items():
-        while len(some) > sizes.get(group, 0):
-            spare.append(some.pop())
+    for group, own_tasks in members.items():
+        while len(own_tasks) > sizes.get(group, 0):
+            spare.append(own_tasks.pop())
     for group, size in sizes.items():
         while len(members[group]) < size:
             members[group].append(spare.pop(0))

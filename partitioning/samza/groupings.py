@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from partitioning.errors import Finding, Refused
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, check_build
+from partitioning.values import Value, replace
 
 # The elastic final build allows no more key buckets.
 _MOST_BUCKETS = 16
@@ -22,8 +22,7 @@ _BROADCAST = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SystemPartition:
+class SystemPartition(Value, frozen=True):
     """A partition of a system's stream, or one key bucket of it (Samza: SystemStreamPartition).
 
     >>> print(SystemPartition("kafka", "views", 3), SystemPartition("kafka", "views", 3, bucket=1))
@@ -142,7 +141,7 @@ def _without_system(inputs: Mapping[str, int]) -> Iterable[Finding]:
 
 def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]:
     """The partitions that a text such as `kafka.rates#0, kafka.planes#[0-3]` names."""
-    found: set[SystemPartition] = set()
+    named: set[SystemPartition] = set()
     for part in text.split(",") if text else ():
         match = _BROADCAST.fullmatch(part.strip())
         if match is None:
@@ -150,5 +149,5 @@ def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]
             findings.append(Finding(f"{part.strip()!r} names no stream partitions", "broadcast", then))
             continue
         first, last = match["one"] or match["first"], match["one"] or match["last"]
-        found.update(SystemPartition(match["system"], match["stream"], n) for n in range(int(first), int(last) + 1))
-    return frozenset(found)
+        named.update(SystemPartition(match["system"], match["stream"], n) for n in range(int(first), int(last) + 1))
+    return frozenset(named)

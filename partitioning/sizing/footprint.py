@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
-from partitioning.model.plan import EXCHANGE, STREAM, Input, Plan, Stage
-from partitioning.model.tasks import Task
+from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.tasks import Task, taken
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import LEFT
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Value, frozen=True):
     """A stage of a plan in figures. Bytes are those of streams and, as far as they are known, of exchanges.
 
     Its tasks do `reads` of stream partitions: `amplification` is what they read beside what there is, and
@@ -40,14 +39,14 @@ class Footprint:
 
 def footprint(plan: Plan, stage: Stage) -> Footprint:
     """The figures of one stage of a plan."""
-    sizes = {each.name: _sizes(plan, each) for each in stage.inputs}
+    sizes = {source.name: _sizes(plan, source) for source in stage.inputs}
     read = [sum(sizes[name][part] for name in task.reads for part in task.reads[name]) for task in stage.tasks]
     work = [_work(stage, task, sizes) for task in stage.tasks]
-    moved = [traffic(plan, each) for each in plan.exchanges]
+    moved = [traffic(plan, exchange) for exchange in plan.exchanges]
     groups = [group.bytes for group in plan.groups if group.wave == stage.wave]
     return Footprint(
         len(stage.tasks),
-        sum(len(task.reads.get(name, ())) for task in stage.tasks for name in stage.streams),
+        sum(len(task.reads.get(read.name, ())) for task in stage.tasks for read in stage.streams),
         _ratio(sum(read), sum(sum(parts) for parts in sizes.values())),
         sum(bool(task.filters) for task in stage.tasks),
         Fraction(sum(read), len(read)),
@@ -55,7 +54,7 @@ def footprint(plan: Plan, stage: Stage) -> Footprint:
         round(max(work)),
         work.index(max(work)),
         len(plan.exchanges),
-        Traffic(_sum([each.records for each in moved]), _sum([each.bytes for each in moved])),
+        Traffic(_sum([passing.records for passing in moved]), _sum([passing.bytes for passing in moved])),
         len(groups),
         _ratio(max(groups) * len(groups), sum(groups)),
     )
@@ -63,14 +62,16 @@ def footprint(plan: Plan, stage: Stage) -> Footprint:
 
 def _sizes(plan: Plan, source: Input) -> Sequence[int]:
     """The bytes in each partition of an input; none where they are not known."""
-    if source.kind == STREAM:
-        return [part.bytes for part in plan.stream(source.step).partitions]
-    count = source.placement.partitions
-    if source.kind != EXCHANGE:
-        return [0] * count
-    (exchange,) = (each for each in plan.exchanges if each.name == source.name)
-    whole = traffic(plan, exchange).bytes or 0
-    return [whole // count + (number < whole % count) for number in range(count)]
+    match source:
+        case StreamInput():
+            return [part.bytes for part in plan.stream(source.name).partitions]
+        case ExchangeInput():
+            count = source.placement.partitions
+            (exchange,) = (exchange for exchange in plan.exchanges if exchange.name == source.name)
+            whole = traffic(plan, exchange).bytes or 0
+            return [whole // count + (number < whole % count) for number in range(count)]
+        case ResultInput() | StateInput():
+            return [0] * source.placement.partitions
 
 
 def _work(stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> Fraction:
@@ -84,17 +85,13 @@ def _work(stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> Fract
 
 def _kept(stage: Stage, task: Task, source: Input, part: int) -> Fraction:
     """The share of a partition that is the task's, keys being spread evenly in it."""
-    if task.null_keys:
-        return Fraction(0)
-    if source.name not in task.filters:
-        return Fraction(1)
     step = gcd(source.placement.partitions, stage.cosets)
-    mine = sum(residue % step == part % step for residue in task.owns)
-    return Fraction(mine * step, stage.cosets)
+    residues = taken(task, source.name, stage.cosets, step).get(part % step, ())
+    return Fraction(len(residues) * step, stage.cosets)
 
 
-def _ratio(some: int, of: int) -> Fraction:
-    return Fraction(some, of) if of else Fraction(1)
+def _ratio(part: int, of: int) -> Fraction:
+    return Fraction(part, of) if of else Fraction(1)
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from partitioning.hashes import hash_of, read_key
+from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import EXCHANGE, Input, Plan, Stage, TaskRef
+from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, TaskRef
 from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.values import Value
 
 ISOLATE, COMBINE, NOTHING = "isolate", "combine", "nothing"
 
@@ -20,8 +22,7 @@ BOUND = Fraction(1, 2)
 _LITTLE = Fraction(5, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class HotKey:
+class HotKey(Value, frozen=True):
     """A key that has at least `records` of the records that `task` of `stage` took.
 
     That is `of_task` of what the task took, and `of_mean` of what a mean task did. `remedy` is isolate, combine
@@ -45,8 +46,8 @@ def hot_keys(plan: Plan, statistics: Statistics, max_tasks: int = 1000) -> tuple
     Tasks look at every record they take and name the keys that have a twentieth or more of a stream partition's,
     with a count that is never too high. A key of several streams that is heavy in one of them has that one's count.
     """
-    found = [each for stage in plan.stages for each in _of_stage(stage, statistics, max_tasks)]
-    return tuple(sorted(found, key=lambda each: (-each.of_mean, each.stage, each.task, each.key)))
+    hot = [key for stage in plan.stages for key in _of_stage(stage, statistics, max_tasks)]
+    return tuple(sorted(hot, key=lambda key: (-key.of_mean, key.stage, key.task, key.key)))
 
 
 def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[HotKey]:
@@ -55,16 +56,16 @@ def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[
     tasks = [TaskRef(stage.name, task.task) for task in stage.tasks if not task.null_keys]
     took = {task: _took(statistics.tasks[task]) for task in tasks if task in statistics.tasks}
     mean = Fraction(sum(took.values()), len(tasks))
-    hot = [each for each in statistics.keys if each.task in took and each.total >= BOUND * mean]
-    for each in hot:
-        remedy, scheme, why = _remedy(stage, each, [one.key for one in hot], took[each.task], mean, max_tasks)
+    hot = [key for key in statistics.keys if key.task in took and key.total >= BOUND * mean]
+    for key in hot:
+        remedy, scheme, why = _remedy(stage, key, [other.key for other in hot], took[key.task], mean, max_tasks)
         yield HotKey(
             stage.name,
-            each.task.task,
-            each.key,
-            each.total,
-            Fraction(each.total, took[each.task]),
-            each.total / mean,
+            key.task.task,
+            key.key,
+            key.total,
+            Fraction(key.total, took[key.task]),
+            key.total / mean,
             remedy,
             scheme,
             why,
@@ -78,8 +79,8 @@ def _took(figures: TaskFigures) -> int:
 def _remedy(
     stage: Stage, key: KeyFigures, hot: Sequence[str], task: int, mean: Fraction, max_tasks: int
 ) -> tuple[str, Scheme | None, str]:
-    inputs = [each for each in stage.inputs if each.name in key.records]
-    if all(each.kind == EXCHANGE for each in inputs) and _only_aggregated(stage):
+    inputs = [source for source in stage.inputs if source.name in key.records]
+    if all(isinstance(read, ExchangeInput) for read in inputs) and _only_aggregated(stage):
         why = "partial() and combine() in place of aggregate() move one row of it from each task that has some"
         return COMBINE, None, why
     if task <= _LITTLE * mean:
@@ -88,7 +89,7 @@ def _remedy(
     if task <= enough:
         why = "its task holds little else, so more tasks do not help; aggregate its records before they arrive"
         return NOTHING, None, why
-    if any(each.placement.hash == OPAQUE for each in inputs):
+    if any(source.placement.hash == OPAQUE for source in inputs):
         why = f"the placement is {OPAQUE}, so what shares its stream partition cannot be told apart by hash"
         return NOTHING, None, why
     rest = task - key.total
@@ -96,16 +97,16 @@ def _remedy(
         beside = Fraction(rest * stage.cosets, tasks)
         if key.total + beside <= enough and _alone(inputs[0], key.key, hot, tasks):
             why = f"in one of {tasks} tasks it shares with about {round(beside):,} records instead of {rest:,}"
-            return ISOLATE, Scheme("tasks", tasks), why
+            return ISOLATE, scheme_of(tasks), why
     return NOTHING, None, f"no number of tasks up to {max_tasks:,} parts it from other hot keys"
 
 
 def _only_aggregated(stage: Stage) -> bool:
-    return all(step.op == "aggregate" for step in stage.steps if step.keyed)
+    return all(step.op is Op.AGGREGATE for step in stage.steps if step.keyed)
 
 
 def _alone(placed: Input, key: str, hot: Sequence[str], tasks: int) -> bool:
     """Whether no other hot key falls to the same of so many tasks."""
     h = hash_of(placed.placement.hash, f"placement of {placed.name}")
-    residues = [h(read_key(each, placed.placement.key_format), placed.placement.key_format) % tasks for each in hot]
+    residues = [h(read_key(text, placed.placement.key_format), placed.placement.key_format) % tasks for text in hot]
     return residues.count(residues[hot.index(key)]) == 1

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import STATE, STREAM, Plan, Stage
+from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
 from partitioning.model.schemes import MAX, Scheme
-from partitioning.model.statistics import Statistics, widest
+from partitioning.model.schemes import tasks as scheme_of
+from partitioning.model.statistics import Statistics, most_groups
 from partitioning.planning.exchanges.placements import gathers
 from partitioning.sections import many, size
 from partitioning.sizing.traffic import traffic
 from partitioning.sizing.workload import LEFT, Load, Workload
+from partitioning.values import Value, replace
 
 # Whole partitions are preferred, and the best that can be reached counts as reached, if a quarter more does it.
 NEAR = Fraction(5, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Targets:
+class Targets(Value, frozen=True):
     """What a task should have to do, and how readily the number of tasks may change.
 
     A task should have `bytes` of work on average, and `skew` times that at most; or, if `seconds` are given and
@@ -62,8 +62,7 @@ class Targets:
                 yield Finding(what, "targets", f"use a {high} of at least {low}")
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(Value, frozen=True):
     """What is proposed for one stage: the scheme, how many tasks it has, how many there were, and why in a sentence.
 
     The scheme is None where the number of tasks is not for sizing to choose. `steps` are the stage's.
@@ -77,8 +76,7 @@ class Sized:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Value, frozen=True):
     """What is proposed for the next batch."""
 
     stages: tuple[Sized, ...]
@@ -88,20 +86,21 @@ class Proposal:
     def settings(self, base: Settings) -> Settings:
         """`base` with the proposed schemes and number of groups."""
         settings = replace(base, groups=self.groups)
-        for each in self.stages:
-            if each.scheme is not None:
-                settings = with_scheme(settings, each.stage, each.steps, each.scheme)
+        for sized in self.stages:
+            if sized.scheme is not None:
+                settings = with_scheme(settings, sized.stage, sized.steps, sized.scheme)
         return settings
 
 
 def with_scheme(settings: Settings, stage: str, steps: Sequence[str], scheme: Scheme) -> Settings:
     """`settings` with another scheme for a stage, in place of what was set for it or for any of its steps.
 
-    >>> before = Settings(schemes={"joined": Scheme("elastic", 2), "late": MAX})
-    >>> {name: str(each) for name, each in with_scheme(before, "a+b", ["joined"], Scheme("tasks", 6)).schemes.items()}
+    >>> from partitioning.model.schemes import elastic
+    >>> before = Settings(schemes={"joined": elastic(2), "late": MAX})
+    >>> {name: str(each) for name, each in with_scheme(before, "a+b", ["joined"], scheme_of(6)).schemes.items()}
     {'late': 'max', 'a+b': 'tasks(6)'}
     """
-    others = {name: each for name, each in settings.schemes.items() if name != stage and name not in steps}
+    others = {name: chosen for name, chosen in settings.schemes.items() if name != stage and name not in steps}
     return replace(settings, schemes={**others, stage: scheme})
 
 
@@ -118,8 +117,7 @@ def propose(plan: Plan, history: Sequence[Statistics], targets: Targets) -> Prop
     return Proposal(stages, groups, why)
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
+class _Candidate(Value, frozen=True):
     """A number of tasks, and what it costs: bytes of work, as the target counts them."""
 
     tasks: int
@@ -137,9 +135,9 @@ def _stage(plan: Plan, stage: Stage, history: Sequence[Statistics], targets: Tar
     target, unit = _target(stage, history, targets)
     candidates = _candidates(workload, targets)
     best, why = _best(candidates, target, unit, targets)
-    past = [each.cosets[stage.name] for each in history if stage.name in each.cosets]
+    past = [batch.cosets[stage.name] for batch in history if stage.name in batch.cosets]
     before = past[-1] if past else stage.cosets
-    present = next((each for each in candidates if each.tasks == before), None)
+    present = next((candidate for candidate in candidates if candidate.tasks == before), None)
     if present is not None and present is not best:
         if (age := _age(past)) is not None and age < targets.cooldown:
             best, why = present, _cooling(before, age, targets)
@@ -155,9 +153,10 @@ def _fixed(plan: Plan, stage: Stage) -> str:
         return f"stays at {stage.cosets}: its partitioner {stage.partitioner} chooses"
     if together := [step.name for step in stage.steps if gathers(step)]:
         return f"stays at {stage.cosets}: {', '.join(together)} must have all records together"
-    sized = {each.name for each in plan.exchanges if traffic(plan, each).bytes is not None}
-    if other := [each.name for each in stage.inputs if each.kind not in (STREAM, STATE) and each.name not in sized]:
-        return f"stays at {stage.cosets}: the size of {', '.join(other)} is known only once it is written"
+    sized = {exchange.name for exchange in plan.exchanges if traffic(plan, exchange).bytes is not None}
+    unsized = (read for read in stage.inputs if not isinstance(read, StreamInput | StateInput))
+    if unknown := [read.name for read in unsized if read.name not in sized]:
+        return f"stays at {stage.cosets}: the size of {', '.join(unknown)} is known only once it is written"
     return ""
 
 
@@ -178,13 +177,13 @@ def _target(stage: Stage, history: Sequence[Statistics], targets: Targets) -> tu
 def _pace(stage: Stage, history: Sequence[Statistics]) -> Fraction | None:
     """Seconds per byte of work in the last batches; None if it was not measured."""
     figures = [
-        each
+        took
         for batch in history
-        for task, each in batch.tasks.items()
-        if task.stage == stage.name and each.seconds is not None and each.records
+        for task, took in batch.tasks.items()
+        if task.stage == stage.name and took.seconds is not None and took.records
     ]
-    work = sum((each.bytes * (LEFT + (1 - LEFT) * _kept(each.records, each.taken)) for each in figures), Fraction())
-    seconds = sum((Fraction(each.seconds or 0) for each in figures), Fraction())
+    work = sum((took.bytes * (LEFT + (1 - LEFT) * _kept(took.records, took.taken)) for took in figures), Fraction())
+    seconds = sum((Fraction(took.seconds or 0) for took in figures), Fraction())
     return seconds / work if work and seconds else None
 
 
@@ -196,16 +195,16 @@ def _candidates(workload: Workload, targets: Targets) -> list[_Candidate]:
     """The numbers of tasks within the bounds, ascending; the nearest below them if the planner takes none of those."""
     numbers = [tasks for tasks in range(1, targets.max_tasks + 1) if workload.allows(tasks)]
     within = [tasks for tasks in numbers if tasks >= targets.min_tasks] or numbers[-1:]
-    found = {tasks: _coset_candidate(workload, tasks, targets) for tasks in within}
+    by_tasks = {tasks: _coset_candidate(workload, tasks, targets) for tasks in within}
     if workload.whole is not None and targets.min_tasks <= len(workload.whole) <= targets.max_tasks:
         load = workload.whole_load()
-        found[len(workload.whole)] = _Candidate(len(workload.whole), MAX, load, False, _cost(load, False, targets))
-    return [found[tasks] for tasks in sorted(found)]
+        by_tasks[len(workload.whole)] = _Candidate(len(workload.whole), MAX, load, False, _cost(load, False, targets))
+    return [by_tasks[tasks] for tasks in sorted(by_tasks)]
 
 
 def _coset_candidate(workload: Workload, tasks: int, targets: Targets) -> _Candidate:
     load, filtered = workload.load(tasks), workload.filtered(tasks)
-    return _Candidate(tasks, Scheme("tasks", tasks), load, filtered, _cost(load, filtered, targets))
+    return _Candidate(tasks, scheme_of(tasks), load, filtered, _cost(load, filtered, targets))
 
 
 def _cost(load: Load, filtered: bool, targets: Targets) -> Fraction:
@@ -213,8 +212,8 @@ def _cost(load: Load, filtered: bool, targets: Targets) -> Fraction:
 
 
 def _best(candidates: Sequence[_Candidate], target: Fraction, unit: str, targets: Targets) -> tuple[_Candidate, str]:
-    least = min(each.cost for each in candidates)
-    best = next(each for each in _worthwhile(candidates) if each.cost <= max(target, NEAR * least))
+    least = min(candidate.cost for candidate in candidates)
+    best = next(candidate for candidate in _worthwhile(candidates) if candidate.cost <= max(target, NEAR * least))
     work = f"{size(round(best.load.mean))} of work a task, {size(round(best.load.heaviest))} in the heaviest"
     reading = "records are filtered" if best.filtered else "whole partitions, no filter"
     tried = f"{candidates[0].tasks} to {candidates[-1].tasks} tasks"
@@ -228,11 +227,11 @@ def _worthwhile(candidates: Sequence[_Candidate]) -> Iterator[_Candidate]:
     Five tasks that read twelve partitions all read all of them, six read two each.
     """
     others, lightest = deque(candidates), candidates[0].cost
-    for each in candidates:
-        while others and others[0].tasks <= NEAR * each.tasks:
+    for candidate in candidates:
+        while others and others[0].tasks <= NEAR * candidate.tasks:
             lightest = min(lightest, others.popleft().cost)
-        if each.cost <= NEAR * lightest:
-            yield each
+        if candidate.cost <= NEAR * lightest:
+            yield candidate
 
 
 def _bound(best: _Candidate, candidates: Sequence[_Candidate], targets: Targets) -> str:
@@ -268,8 +267,8 @@ def _groups(plan: Plan, stages: Sequence[Sized], history: Sequence[Statistics], 
         waves[stage.wave] = waves.get(stage.wave, 0) + sized.tasks + more
     tasks = max(waves.values())
     needed = max(targets.min_groups, min(-(-tasks // targets.group_tasks), targets.max_groups, tasks))
-    past = [each.groups for each in history if each.groups is not None]
-    before = past[-1] if past else widest(plan)
+    past = [batch.groups for batch in history if batch.groups is not None]
+    before = past[-1] if past else most_groups(plan)
     within = targets.min_groups <= before <= targets.max_groups
     why = f"{many(tasks, 'task')}, up to {targets.group_tasks} a group"
     if not within or needed == before:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from partitioning.model.plan import Exchange, Plan, PlannedPartition
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Value, frozen=True):
     """Records and bytes; None where they are not known."""
 
     records: int | None
@@ -39,11 +37,11 @@ def _total(parts: list[PlannedPartition] | tuple[PlannedPartition, ...]) -> Traf
 def _streams(plan: Plan, source: str) -> set[str]:
     """The streams that a step's records come from."""
     inputs = {step.name: step.inputs for stage in plan.stages for step in stage.steps}
-    found: set[str] = set()
+    streams: set[str] = set()
     left = [source]
     while left:
         name = left.pop()
         left.extend(inputs.get(name, ()))
         if name not in inputs:
-            found.add(name)
-    return found
+            streams.add(name)
+    return streams

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 
 from partitioning.cosets.rule import needs_filter
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Plan, Stage
+from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage
 from partitioning.sizing.traffic import traffic
+from partitioning.values import Value
 
 # What a byte costs that a task reads and leaves to other tasks, beside one that it keeps: 43 of 100, measured
 # on 15 million records under cogroup and elastic(2) to elastic(8), which took 2.0, 2.9, 4.6 and 7.9 CPU seconds.
 LEFT = Fraction(43, 100)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Value, frozen=True):
     """What the tasks of a stage have to do: bytes that they keep, and LEFT of those that they leave to other tasks."""
 
     mean: Fraction
     heaviest: Fraction
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(Value, frozen=True, dict=True):
     """The bytes in each stream partition that a stage reads, added up for streams of the same partition count.
 
     `opaque` are the partition counts that the number of tasks must divide. The bytes of exchanges are `moved`:
@@ -44,18 +42,18 @@ class Workload:
     def of(cls, plan: Plan, stage: Stage) -> Workload:
         """The workload of a stage. The size of state, and of results and exchanges not yet written, counts nothing."""
         added: dict[int, list[int]] = {}
-        streams = [each for each in stage.inputs if each.kind == STREAM]
-        for each in streams:
-            count = each.placement.partitions
+        streams = stage.streams
+        for stream in streams:
+            count = stream.placement.partitions
             total = added.setdefault(count, [0] * count)
-            for part in plan.stream(each.step).partitions:
-                if each.only is None or part.partition in each.only:
+            for part in plan.stream(stream.name).partitions:
+                if stream.only is None or part.partition in stream.only:
                     total[part.partition % count] += part.bytes
-        feeding = {each.name for each in stage.inputs if each.kind == EXCHANGE}
+        feeding = {source.name for source in stage.inputs if isinstance(source, ExchangeInput)}
         return cls(
             {count: tuple(parts) for count, parts in sorted(added.items())},
-            frozenset(each.placement.partitions for each in streams if each.placement.hash == OPAQUE),
-            sum(traffic(plan, each).bytes or 0 for each in plan.exchanges if each.name in feeding),
+            frozenset(stream.placement.partitions for stream in streams if stream.placement.hash == OPAQUE),
+            sum(traffic(plan, exchange).bytes or 0 for exchange in plan.exchanges if exchange.name in feeding),
             _whole(plan, stage),
         )
 
@@ -104,7 +102,8 @@ class Workload:
 
 def _whole(plan: Plan, stage: Stage) -> tuple[int, ...] | None:
     # What a later stage reads where it was made must lie by key.
-    left = {each.step for other in plan.stages for each in other.inputs if each.kind == RESULT}
-    if any(each.kind != STREAM for each in stage.inputs) or any(s.keyed or s.name in left for s in stage.steps):
+    left = {source.step for other in plan.stages for source in other.inputs if isinstance(source, ResultInput)}
+    keeps = any(step.keyed or step.name in left for step in stage.steps)
+    if keeps or len(stage.streams) < len(stage.inputs):
         return None
-    return tuple(part.bytes for each in stage.inputs for part in plan.stream(each.step).partitions)
+    return tuple(part.bytes for read in stage.streams for part in plan.stream(read.name).partitions)

@@ -11,9 +11,8 @@ import duckdb
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
-from partitioning.model.graph import Step, Write, quote
-from partitioning.model.placement import KEY_TYPES
-from partitioning.model.plan import PlannedStream, Stage
+from partitioning.model.graph import Op, Step, Write, quote
+from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.database import connect, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
@@ -23,10 +22,10 @@ LINEAGE = ("_batch", "_task")
 
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
-_AGGREGATING = {"aggregate", "cogroup", "partial", "combine"}
+_AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
-def check(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
+def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, by table.
 
     A record's `_partition` and offset are in a result only if some expression on the way names them.
@@ -37,20 +36,22 @@ def check(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[str, 
         return _Check(connection, pipeline).results(discovered)
 
 
-def columns_needed(stage: Stage, stream: PlannedStream) -> tuple[str, ...]:
-    """The columns of a stream that the steps and tables of a stage use, in the stream's order.
+def columns_needed(
+    steps: tuple[Step, ...], writes: Sequence[PlannedWrite], key: str, columns: Sequence[Column]
+) -> tuple[str, ...]:
+    """Which `columns` of a stream, whose key is `key`, the steps and tables of a stage use, in their order.
 
     They are all of them if a `*` occurs, or a function, which is given all; the key always is one. A name
     counts whatever stream it is meant for, so this may give too many, never too few.
     """
-    every = tuple(column.name for column in stream.columns)
-    if any(step.function for step in stage.steps):
+    every = tuple(column.name for column in columns)
+    if any(step.function for step in steps):
         return every
-    trees = _parse_all(stage.steps)
+    trees = _parse_all(steps)
     if any(node["class"] == "STAR" for node in nodes(trees)):
         return every
-    named = {stream.declared.key.lower()}
-    named.update(column.name.lower() for write in stage.writes for column in write.columns)
+    named = {key.lower()}
+    named.update(column.name.lower() for write in writes for column in write.columns)
     named.update(part.lower() for parts in columns_named(trees) for part in parts)
     return tuple(name for name in every if name.lower() in named)
 
@@ -78,7 +79,7 @@ class _Relation:
     @property
     def shown(self) -> dict[str, str]:
         """The types of the columns that a result has, by name in lower case."""
-        return {each.name.lower(): each.type for each in self.columns if each.name.lower() not in self.hidden}
+        return {column.name.lower(): column.type for column in self.columns if column.name.lower() not in self.hidden}
 
 
 class _Check:
@@ -93,8 +94,8 @@ class _Check:
 
     def results(self, discovered: Sequence[Discovered]) -> Mapping[str, tuple[Column, ...]]:
         streams = {stream.name: stream for stream in self._pipeline.streams}
-        for found in discovered:
-            self._stream(streams[found.stream], found)
+        for stream in discovered:
+            self._stream(streams[stream.stream], stream)
         for step in self._pipeline.steps:
             self._step(step)
         results = {write.table: self._result(write) for write in self._pipeline.writes if write.step in self._relations}
@@ -102,16 +103,16 @@ class _Check:
             raise Refused(*self._findings)
         return results
 
-    def _stream(self, stream: Stream, found: Discovered) -> None:
+    def _stream(self, stream: Stream, discovered: Discovered) -> None:
         where = f"stream {stream.name!r}"
-        self._imported(stream.placement, where)
-        columns = (*found.columns, Column(PARTITION, "INTEGER"))
+        self._imported(stream.hash, where)
+        columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
         if not self._repeated(columns, where, "land it with other column names"):
             self._table(stream.name, columns)
             self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
 
     def _step(self, step: Step) -> None:
-        self._imported(step.placement, _where(step))
+        self._imported(step.hash, _where(step))
         checked = [self._expression(step, text, inputs) for text, inputs in _expressions(step)]
         trees = [tree for tree in checked if tree is not None]
         if len(trees) < len(checked) or not all(name in self._relations for name in step.inputs):
@@ -125,7 +126,7 @@ class _Check:
 
     def _expression(self, step: Step, text: str, inputs: Sequence[str]) -> Tree | None:
         """The parse tree of an expression that may be used in `step`, else None and findings."""
-        there = [self._relations[name] for name in inputs if name in self._relations]
+        relations = [self._relations[name] for name in inputs if name in self._relations]
         try:
             tree = parse(self._connection, text)
         except Refused as refusal:
@@ -135,10 +136,10 @@ class _Check:
         wrong = self._rules.broken(
             tree,
             aggregates=step.op in _AGGREGATING,
-            columns=frozenset[str]().union(*(each.names for each in there)),
+            columns=frozenset[str]().union(*(relation.names for relation in relations)),
             relations={name.lower() for name in self._relations},
         )
-        if step.op == "cogroup" and not self._rules.aggregates(tree):
+        if step.op is Op.COGROUP and not self._rules.aggregates(tree):
             wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
@@ -147,9 +148,9 @@ class _Check:
 
     def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
         """The columns that a step's SELECT gives, by DuckDB; a cogroup's are first looked at side by side."""
-        if step.op == "merge" and not self._alike(step, {name: self._relations[name] for name in step.inputs}):
+        if step.op is Op.MERGE and not self._alike(step, {name: self._relations[name] for name in step.inputs}):
             return None
-        if step.op == "cogroup":
+        if step.op is Op.COGROUP:
             sides = [
                 self._described(step, [tree], self._pipeline.flow(name).aggregated(text), (name,))
                 for name, text, tree in zip(step.inputs, step.expressions, trees, strict=True)
@@ -198,15 +199,15 @@ class _Check:
         inputs = [self._relations[name] for name in step.inputs]
         asked = {parts[-1].lower() for parts in columns_named(list(trees))}
         names = {column.name.lower() for column in columns}
-        hidden = (frozenset[str]().union(*(each.hidden for each in inputs)) - asked) & names
-        lost = frozenset[str]().union(*(each.lost for each in inputs))
-        if step.op == "merge":
-            lost |= {name for name in hidden if not all(name in each.names for each in inputs)}
+        hidden = (frozenset[str]().union(*(relation.hidden for relation in inputs)) - asked) & names
+        lost = frozenset[str]().union(*(relation.lost for relation in inputs))
+        if step.op is Op.MERGE:
+            lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}
         return _Relation(columns, hidden, lost & hidden)
 
     def _repeatable(self, step: Step, relation: _Relation) -> bool:
         """A combine is applied to its own results."""
-        return step.op != "combine" or self._alike(
+        return step.op is not Op.COMBINE or self._alike(
             step, {step.inputs[0]: self._relations[step.inputs[0]], step.name: relation}
         )
 
@@ -214,8 +215,8 @@ class _Check:
         """Whether all have the same columns; findings where not."""
         shown = {name: relation.shown for name, relation in relations.items()}
         before = len(self._findings)
-        for column in dict.fromkeys(column for each in shown.values() for column in each):
-            types = {name: each.get(column, "missing") for name, each in shown.items()}
+        for column in dict.fromkeys(column for relation in shown.values() for column in relation):
+            types = {name: relation.get(column, "missing") for name, relation in shown.items()}
             if len(set(types.values())) > 1:
                 listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
                 then = "give them the same columns, of the same types: cast, or leave it out"
@@ -226,12 +227,13 @@ class _Check:
         """Whether a new key is there and of its format; a finding if not."""
         if not step.key or not (step.rekeys or step.function):
             return True
-        found = {column.name: column.type for column in relation.columns}.get(step.key)
-        wanted = KEY_TYPES[step.key_format]
-        if found is None:
+        kind = {column.name: column.type for column in relation.columns}.get(step.key)
+        key_format = step.key_format
+        wanted = " or ".join(key_format.column_types)
+        if kind is None:
             what, then = f"there is no column {step.key!r}", f"correct the name; {self._listed(step.inputs)}"
-        elif found not in wanted:
-            what = f"key column {step.key!r} is {found}, not {' or '.join(wanted)} under key format {step.key_format!r}"
+        elif kind not in key_format.column_types:
+            what = f"key column {step.key!r} is {kind}, not {wanted} under key format {key_format.value!r}"
             then = "cast it, or name the key format that fits"
         else:
             return True
@@ -294,8 +296,8 @@ class _Check:
         return self._relations.get(named.get(alias, ""), _Relation(()))
 
     def _listed(self, inputs: Sequence[str]) -> str:
-        there = {name: [column.name for column in self._relations[name].columns] for name in inputs}
-        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in there.items())
+        known = {name: [column.name for column in self._relations[name].columns] for name in inputs}
+        return "; ".join(f"{name} has {', '.join(columns)}" for name, columns in known.items())
 
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
         names = [column.name.lower() for column in columns]
@@ -307,7 +309,7 @@ class _Check:
 def _expressions(step: Step) -> Iterator[tuple[str, tuple[str, ...]]]:
     """A step's expressions, each with the inputs whose columns it sees."""
     for number, text in enumerate(step.expressions):
-        yield text, (step.inputs[number],) if step.op == "cogroup" else step.inputs
+        yield text, (step.inputs[number],) if step.op is Op.COGROUP else step.inputs
 
 
 def _where(step: Step) -> str:

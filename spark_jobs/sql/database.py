@@ -26,7 +26,8 @@ def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 
         }
     )
     # Local time zones would give the same plan other results on another machine.
-    connection.execute("SET TimeZone = 'UTC'; SET enable_external_access = false; SET lock_configuration = true")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
     return connection
 
 

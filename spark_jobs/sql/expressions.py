@@ -16,8 +16,13 @@ from partitioning.errors import Finding, Refused
 
 Tree = Mapping[str, Any]
 
-# Parts of a SELECT that an expression must leave alone, as the parse tree names them.
-_FOREIGN_PARTS = {
+# What an expression may be made of. SUBQUERY, WINDOW and POSITIONAL_REFERENCE are refused with a reason of their own.
+_CLASSES = {
+    *("BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION"),
+    *("LAMBDA", "LAMBDA_REF", "OPERATOR", "STAR", "TYPE"),
+}
+# Parts of a SELECT as the parse tree names them, in SQL's words.
+_PARTS = {
     "from_table": "FROM",
     "where_clause": "WHERE",
     "group_expressions": "GROUP BY",
@@ -27,7 +32,6 @@ _FOREIGN_PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
-_NOTHING = {"aggregate_handling": "STANDARD_HANDLING"}
 # Columns that DuckDB makes up if there is none of that name.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _FUNCTIONS = """
@@ -72,11 +76,11 @@ def columns_named(tree: Any) -> Iterator[tuple[str, ...]]:
 
 def names_made(tree: Tree) -> set[str]:
     """Names that expressions make for their own use, in lower case: aliases and the arguments of lambdas."""
-    made = {str(node.get("alias", "")).lower() for node in nodes(tree)}
+    names = {str(node.get("alias", "")).lower() for node in nodes(tree)}
     for node in nodes(tree):
         if node["class"] == "LAMBDA":
-            made.update(parts[0].lower() for parts in columns_named(node["lhs"]))
-    return made
+            names.update(parts[0].lower() for parts in columns_named(node["lhs"]))
+    return names
 
 
 class Rules:
@@ -84,6 +88,7 @@ class Rules:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
+        self._bare = parse(connection, "NULL")
         self._aggregates: set[str] = set()
         self._unsteady: set[str] = set()
         self._macros: dict[str, list[str]] = {}
@@ -99,16 +104,16 @@ class Rules:
         self, tree: Tree, *, aggregates: bool, columns: Collection[str], relations: Collection[str]
     ) -> dict[str, str]:
         """What expressions must not do, and what to do instead. There are these columns, and these relations."""
-        found = {
-            f"{words} is no part of an expression": "write it as a step of its own"
-            for part, words in _FOREIGN_PARTS.items()
-            if tree[part] and tree[part] != _NOTHING.get(part)
+        broken = {
+            f"{_PARTS.get(part, part)} is no part of an expression": "write it as a step of its own"
+            for part in tree
+            if part != "select_list" and tree[part] != self._bare.get(part)
         }
         for node in self._looked_into(tree):
-            found.update(self._broken_by(node, aggregates))
+            broken.update(self._broken_by(node, aggregates))
             if node["class"] == "COLUMN_REF" and len(node["column_names"]) == 1:
-                found.update(_made_up(node["column_names"][0], columns, relations))
-        return found
+                broken.update(_made_up(node["column_names"][0], columns, relations))
+        return broken
 
     def aggregates(self, tree: Tree) -> bool:
         """Whether each expression of a list aggregates, or is the same whatever the record."""
@@ -126,6 +131,8 @@ class Rules:
             yield "a window function would see the records of one task only", "use aggregate"
         elif kind == "POSITIONAL_REFERENCE":
             yield f"#{node['index']} names a column by its place", "name it"
+        elif kind not in _CLASSES:
+            yield f"{kind} is not known to be the same in each task", "write it otherwise"
         elif name in self._aggregates and not aggregates:
             yield f"{name} would see the records of one task only", "use it in aggregate, by key"
         elif name in self._unsteady:

@@ -1,4 +1,4 @@
-"""An Airflow of its own for these tests: home, database and connection. It is set up before Airflow is imported."""
+"""An Airflow of its own for these tests: home, database, connections. It is set up before Airflow is imported."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from batches.runners.spark_server import SparkServer
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Airflow's home; the environment names it, our folders and a local Spark."""
+    """Airflow's home; the environment names it and our folders."""
     assert "airflow" not in sys.modules, "Airflow reads its home when it is imported"
     home = tmp_path_factory.mktemp("airflow")
     with pytest.MonkeyPatch.context() as environment:
@@ -26,7 +30,6 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
             "COSET_DOCS": str(home / "docs"),
         }
         for name, value in settings.items():
@@ -53,8 +56,29 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def server(landing: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+    """A Spark server, and the connections: to it by default, to a master, and to a server that is gone."""
+    from batches.runners.spark_server import start_spark
+
+    server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
+    connections = {
+        "default": {"conn_type": "spark", "host": server.address, "password": server.token},
+        "master": {"conn_type": "spark", "host": "local[2]"},
+        "gone": {"conn_type": "spark", "host": "sc://127.0.0.1:1", "extra": {"master": "local[2]"}},
+        "stranger": {"conn_type": "spark", "host": server.address, "password": "wrong"},
+    }
+    try:
+        with pytest.MonkeyPatch.context() as environment:
+            for name, connection in connections.items():
+                environment.setenv(f"AIRFLOW_CONN_SPARK_{name.upper()}", json.dumps(connection))
+            yield server
+    finally:
+        server.stop()
+
+
 @pytest.fixture
-def store_root(landing: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def store_root(landing: str, server: SparkServer, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty store of its own; COSET_STORE names it."""
     root = f"s3://coset/{uuid.uuid4().hex}"
     monkeypatch.setenv("COSET_STORE", root)

@@ -10,8 +10,10 @@ import pytest
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
 TASKS = {
-    "plan": {"run", "audit", "check", "publish", "report"},
-    "run": {"audit"},
+    "plan": {"run", "groups_of_wave_1", "audit", "check", "publish", "report"},
+    "run": {"run_wave_1"},
+    "groups_of_wave_1": {"run_wave_1"},
+    "run_wave_1": {"audit"},
     "audit": {"check"},
     "check": {"publish"},
     "publish": {"report"},

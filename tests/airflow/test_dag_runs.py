@@ -1,10 +1,11 @@
-"""Whole DAG runs on a real S3 server and real Spark, as `airflow dags test` makes them."""
+"""Whole DAG runs on a real S3 server and a real Spark server, as `airflow dags test` makes them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import uuid
-from datetime import timedelta
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
@@ -20,7 +21,7 @@ FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
 
 
 @pytest.fixture(scope="module")
-def first(airflow, landing):
+def first(airflow, landing, server):
     """A DAG run that took the first arrival, and the root of its store."""
     root = f"s3://coset/{uuid.uuid4().hex}"
     with pytest.MonkeyPatch.context() as environment:
@@ -46,7 +47,6 @@ def published(root, table="tail_activity"):
 def test_every_flight_that_arrived_is_published_exactly_once(first):
     run, root = first
     assert run.state == "success"
-    assert set(states(run).values()) == {"success"}
     rows = published(root).to_pyarrow_table()
     found = {row["tailnum"]: (row["flights"], row["dep_delay"], row["distance"]) for row in rows.to_pylist()}
     expected = {
@@ -59,11 +59,21 @@ def test_every_flight_that_arrived_is_published_exactly_once(first):
     assert len(rows) == len(expected)
 
 
+def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):
+    # Joined records may have to move, by the pipeline alone; by the plan they need not.
+    run, _ = first
+    assert states(run) == dict.fromkeys(
+        [(name, -1) for name in ("plan", "groups_of_wave_1", "audit", "check", "publish", "report")]
+        + [("run", 0), ("run", 1)],
+        "success",
+    ) | {("run_wave_1", -1): "skipped"}
+
+
 def test_each_task_group_is_a_mapped_spark_job_with_its_label(first):
     run, _ = first
     jobs = [each for each in run.get_task_instances() if each.task_id == "run"]
     assert {job.rendered_map_index for job in jobs} == LABELS
-    assert {job.operator for job in jobs} == {"SparkGroupOperator"}
+    assert {job.operator for job in jobs} == {"TaskGroupOperator"}
 
 
 def test_xcom_carries_the_plans_address_and_digest_and_no_plan(first):
@@ -73,14 +83,17 @@ def test_xcom_carries_the_plans_address_and_digest_and_no_plan(first):
 
     run, root = first
     with create_session() as session:
-        stored = session.execute(select(XComModel.key, XComModel.value).where(XComModel.run_id == run.run_id)).all()
-    values = dict(stored)
+        left = select(XComModel.task_id, XComModel.key, XComModel.value).where(XComModel.run_id == run.run_id)
+        values = {(task, key): value for task, key, value in session.execute(left)}
     uri = f"{root}/tail_activity/plans/0.json.gz"
-    assert set(values) == {"batch", "return_value"}
-    assert values["batch"] == {"plan_uri": uri, "digest": values["batch"]["digest"]}
-    assert [each["application_args"] for each in values["return_value"]] == [
-        ["--plan", uri, "--digest", values["batch"]["digest"], "--group", group] for group in ("0", "1")
-    ]
+    ref = {"plan_uri": uri, "digest": values["plan", "batch"]["digest"]}
+    assert values == {
+        ("plan", "batch"): ref,
+        ("plan", "return_value"): [
+            {"batch": ref, "group": number, "name": label} for number, label in enumerate(sorted(LABELS))
+        ],
+        ("groups_of_wave_1", "return_value"): [],
+    }
 
 
 def test_a_run_without_new_records_is_skipped_and_says_so(first, monkeypatch, capsys):
@@ -101,49 +114,26 @@ def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflo
     assert list(S3Store(store_root).list("")) == []
 
 
-def test_a_group_whose_plan_was_replaced_fails_without_a_retry(airflow, first):
-    from airflow.sdk.exceptions import AirflowFailException
-
-    from plugins.spark_group import SparkGroupOperator, arguments
-
-    _, root = first
-    plan = f"{root}/tail_activity/plans/0.json.gz"
-    job = SparkGroupOperator(task_id="run", **arguments(plan, "sha256:0", 0, "group 0"), retries=2)
-    with pytest.raises(AirflowFailException, match="meant was sha256:0"):
-        job.execute({})
-
-
-def test_a_missing_spark_connection_is_an_error_and_not_yarn(airflow):
-    from airflow.sdk.exceptions import AirflowNotFoundException
-
-    from plugins.spark_group import SparkGroupOperator
-
-    with pytest.raises(AirflowNotFoundException, match="nowhere"):
-        SparkGroupOperator(task_id="run", conn_id="nowhere", retry_delay=timedelta(0)).execute({})
-
-
-def steps(root, docs):
-    """All steps of a batch, as a process of its own makes them; gives what the publication said."""
-    from pathlib import Path
-
-    from batches import steps as batch
-    from batches.runners.spark_submit import submit
+def publish(root, docs):
+    """Run a batch as a process of its own; gives what the publication said."""
+    from batches import steps
+    from batches.interpreter import run_batch
+    from batches.runners.local import Local
     from dags.pipelines.tail_activity import pipeline
 
-    ref, _ = batch.plan(pipeline, root, Settings(groups=1))
-    for group in batch.group_labels(ref):
-        submit(ref.plan_uri, ref.digest, group, "local[1]")
-    batch.audit(ref)
-    batch.check(ref, Path(docs))
-    return batch.publish(ref)
+    ref, _ = steps.plan(pipeline, root, Settings(groups=1))
+    assert ref is not None
+    with Local(processes=1) as runner:
+        run_batch(ref, runner, Path(docs), lambda _: nullcontext([]))
+    return steps.publish(ref)
 
 
 def test_two_runs_at_once_publish_one_plan_in_one_delta_version(store_root, tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        said = pool.starmap(steps, [(store_root, str(tmp_path / docs)) for docs in ("one", "two")])
+        said = pool.starmap(publish, [(store_root, str(tmp_path / docs)) for docs in ("one", "two")])
     assert said == ["Batch 0 is published: tail_activity at version 1"] * 2
     assert published(store_root).version() == 1
     ledger = Ledger(S3Store(store_root), "tail_activity")
     assert (ledger.plan(0) is not None, ledger.plan(1)) == (True, None)
     total = sum(published(store_root).to_pyarrow_table()["flights"].to_pylist())
-    assert total == raw().execute(f"SELECT count(*) {FLIGHTS_OF_PART_0}").fetchone()[0]
+    assert [(total,)] == raw().execute(f"SELECT count(*) {FLIGHTS_OF_PART_0}").fetchall()

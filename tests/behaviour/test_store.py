@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
-from partitioning.documents.store import MemoryStore, Store
+from partitioning.documents.store import S3Store, Store
+from tests.memory_store import MemoryStore
 
 
 @pytest.fixture(params=["memory", "s3"])
 def store(request: pytest.FixtureRequest) -> Store:
-    return MemoryStore() if request.param == "memory" else request.getfixturevalue("s3_store")
-
-
-@pytest.fixture
-def s3_store(s3: object) -> Store:
-    import uuid
-
-    from partitioning.documents.store import S3Store
-
+    if request.param == "memory":
+        return MemoryStore()
+    request.getfixturevalue("s3")
     return S3Store(f"s3://test/{uuid.uuid4().hex}")
 
 

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from batches.runners.spark_server import SparkServer
 from cli.main import app
 from cli.plans import show_plan
 from partitioning.documents.document import encode, pack, plain, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from tests import small
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import plan_of, tails, tails_found
+from tests.small import until, working
 
-PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
+PIPELINE, SLOW = (str(Path(__file__).parents[1] / "pipelines" / name) for name in ("delays.py", "slow.py"))
 UNREACHABLE = "http://127.0.0.1:1"
 
 
@@ -93,7 +98,7 @@ def test_explain_of_an_open_batch_and_of_that_batch_show_the_stored_plan(landed:
 def test_the_scheme_the_groups_and_the_limit_are_used(landed: S3Store) -> None:
     words = ("--scheme", "elastic(2)", "--groups", "3", "--limit", "5")
     plan = json.loads(coset("plan", PIPELINE, *words, "--json").stdout)["plan"]
-    assert [stage["scheme"] for stage in plan["stages"]] == ["elastic(2)"]
+    assert [stage["scheme"] for stage in plan["stages"]] == [{"kind": "elastic", "number": 2}]
     assert len(plan["groups"]) == 3
     assert [part["end"] for part in plan["streams"][0]["partitions"]] == [5] * 4
 
@@ -139,7 +144,7 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> No
 
 
 def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3Store, tmp_path: Path) -> None:
-    words = ("--master", "local[2]", "--docs", str(tmp_path))
+    words = ("--runner", "local", "--docs", str(tmp_path))
     first = coset("run", PIPELINE, *words, "--limit", "15")
     assert first.exit_code == 0, first.output
     assert "# delays, batch 0" in first.stdout
@@ -149,13 +154,53 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3St
     rest = json.loads(coset("run", PIPELINE, *words, "--all", "--json").stdout)
     assert [one["batch"] for one in rest["batches"]] == [1]
     assert rest["batches"][0]["verdict"]["decision"] == "publish"
-    assert rest["sentence"] == "Nothing to do: no new records since batch 1 (100 records committed)"
+    assert rest["sentence"] == "Nothing to do: no new records since batch 1 (all 100 landed records are committed)"
     again = coset("run", PIPELINE, *words)
     assert (again.exit_code, again.stdout) == (0, rest["sentence"] + "\n")
     status = json.loads(coset("status", PIPELINE, "--json").stdout)
     assert {each["lag"] for each in status["partitions"]} == {0}
     assert json.loads(coset("report", PIPELINE, "--json").stdout) == rest["batches"][0]
     assert json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"] is None
+
+
+@pytest.mark.parametrize("master", ["local[2]", "server"])
+def test_of_spark_nothing_is_seen(master: str, landed: S3Store, spark_server: SparkServer, tmp_path: Path) -> None:
+    given = os.environ | (spark_server.environment if master == "server" else {"SPARK_MASTER": master})
+    command = [sys.executable, "-m", "cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("## delays, batch 0\n")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("       group ")]
+    assert sorted(line[:20].rstrip() for line in said) == sorted(
+        f"ok     {name}" for name in ("plan", "run group 0", "run group 1", "audit", "check", "publish")
+    )
+
+
+@pytest.mark.parametrize(
+    ("runner", "told"),
+    [("local", signal.SIGINT), ("spark", signal.SIGINT), ("spark-submit", signal.SIGTERM), ("connect", signal.SIGTERM)],
+)
+def test_a_run_that_is_told_to_end_ends_what_it_started(
+    runner: str, told: signal.Signals, store: S3Store, spark_server: SparkServer
+) -> None:
+    given = {"SLOW_SOURCE": small.land(), **(spark_server.environment if runner == "connect" else {})}
+    command = [sys.executable, "-m", "cli.main", "run", SLOW, "--store", store.root, "--runner", runner]
+    with subprocess.Popen(
+        command, env=os.environ | given, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        assert run.stderr is not None
+        assert any(line.startswith("ok     plan") for line in run.stderr)
+        assert until(lambda: working(spark_server.process.pid if runner == "connect" else run.pid))
+        started = psutil.Process(run.pid).children(recursive=True)
+        # Ctrl-C reaches all that the terminal knows, SIGTERM the command alone.
+        (os.killpg if told is signal.SIGINT else os.kill)(run.pid, told)
+        said = run.communicate(timeout=30)[1]
+    assert run.returncode in (130, 128 + signal.SIGTERM)
+    assert "Traceback" not in said
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert not list(store.list("slow/receipts/"))
+    if runner == "connect":
+        assert until(lambda: not working(spark_server.process.pid), within=10)
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "run", "status", "report"])
@@ -218,10 +263,10 @@ def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
 
 
 def test_a_plan_of_a_foreign_version_is_refused(landed: S3Store) -> None:
-    foreign = encode(plan_of(tails(), tails_found())).replace(b"coset.plan/1", b"coset.plan/9")
+    foreign = encode(plan_of(tails(), tails_found())).replace(b"coset.plan/2", b"coset.plan/9")
     landed.put("delays/plans/0.json.gz", pack(foreign))
     for command in ("plan", "explain", "run", "status"):
-        refused(coset(command, PIPELINE), "the document is 'coset.plan/9', this version reads 'coset.plan/1'")
+        refused(coset(command, PIPELINE), "the document is 'coset.plan/9', this version reads 'coset.plan/2'")
 
 
 def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:

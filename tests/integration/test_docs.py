@@ -9,10 +9,11 @@ import boto3
 import pytest
 
 from batches.audit import audit, load
-from expectations.checkpoint import judge
+from expectations.checkpoint import Evidence, judge
 from expectations.docs import Site
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from tests.evidence import first_of_all
 from tests.reference import log, pipeline, planned, run
 from tests.reference import store as receipts
 
@@ -30,9 +31,9 @@ def docs(store: S3Store, tmp_path: Path) -> S3Store:
         store.put_new(entry.key, memory.get(entry.key) or b"")
     ledger = Ledger(store, plan.pipeline)
     audit(ledger, plan, 0)
-    found = load(ledger, plan, 0)
-    site = Site(tmp_path, store)
-    assert judge(plan, found.coverage, found.keys, found.violations, {}, attempt=0, site=site).success
+    audited, before = load(ledger, plan, 0), first_of_all(plan)
+    evidence = Evidence(audited.coverage, audited.keys, audited.violations, before.ends, before.tables)
+    assert judge(plan, evidence, {}, attempt=0, site=Site(tmp_path, store)).success
     return store
 
 

@@ -12,7 +12,7 @@ from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import OutcomeUnknown, Refused
-from tests.batches import NAME, decided, expected, pipeline, planned, rows, run
+from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.faults import FAULTS, FaultProxy
 
 STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
@@ -34,7 +34,7 @@ def write(noun: str, root: str) -> None:
     plan = planned(pipeline())
     {
         "plans": lambda: ledger.put_plan(plan),
-        "verdicts": lambda: decide(ledger, plan, 0, "all checks passed"),
+        "verdicts": lambda: decide(ledger, plan, 0, PASSED),
         "commits": lambda: publish(ledger, plan),
     }[noun]()
 

@@ -22,6 +22,9 @@ from tests.killed import POINTS
 
 _TESTS = Path(__file__).parents[1]
 _PIPELINE = str(_TESTS / "pipelines" / "flights_counted.py")
+_COSET = (sys.executable, "-m", "cli.main")
+# Without its own folder on the path, in which modules have names like ours.
+_KILLED = (sys.executable, "-P", str(_TESTS / "killed.py"))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def counted() -> list[tuple[str | None, int, int]]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
-    killed = _coset(source, store, sys.executable, str(_TESTS / "killed.py"), point, "run")
+    killed = _coset(source, store, *_KILLED, point, "run")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
     _finish_and_compare(source, store, counted)
@@ -68,11 +71,9 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
 
 def test_a_run_killed_again_and_again(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
     for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
-        _coset(source, store, sys.executable, str(_TESTS / "killed.py"), point, "run")
+        killed = _coset(source, store, *_KILLED, point, "run")
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
     _finish_and_compare(source, store, counted)
-
-
-_COSET = (sys.executable, "-m", "cli.main")
 
 
 def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:

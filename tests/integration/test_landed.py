@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import pytest
 from demo.s3_server import S3Server
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Stream
 from sources.landed import discover
 from tests.faults import FaultProxy
@@ -19,8 +21,8 @@ from tests.landed import land_file, land_table
 VIEWS = pa.table({"ad": ["a", "b", "c", "d", "e"], "shown": pa.array([1, 2, 3, 4, 5], pa.int32())})
 
 
-def views(store: S3Store, **declared: object) -> Stream:
-    given = {"name": "views", "source": store.root, "key": "ad", "partitions": 2} | declared
+def views(store: S3Store, **declared: Any) -> Stream:
+    given: dict[str, Any] = {"name": "views", "source": store.root, "key": "ad", "partitions": 2} | declared
     return Stream(**given)
 
 
@@ -37,7 +39,7 @@ def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: S3Sto
     land_table(VIEWS, "views", store.root, key="ad", partitions=2)
     (found,) = discover([views(store)])
     assert found.columns == (Column("ad", "VARCHAR"), Column("shown", "INTEGER"), Column("_offset", "BIGINT"))
-    assert sum(len(each) for each in found.ends()) == 10
+    assert sum(each.end - each.beginning for each in found.partitions) == 10
     for partition in found.partitions:
         starts = [file.start for file in partition.files]
         assert starts[0] == 0
@@ -216,7 +218,7 @@ def test_the_key_column_must_fit_the_key_format(
     store: S3Store, key_format: str, type_: pa.DataType, fits: bool
 ) -> None:
     land_file(pa.table({"ad": pa.nulls(3, type_)}), "views", store.root, 0, 0)
-    stream = views(store, key_format=key_format)
+    stream = views(store, key_format=KeyFormat(key_format))
     if fits:
         assert discover([stream])[0].columns[0].name == "ad"
     else:

@@ -10,8 +10,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from batches.planning import disagreements, preview, take_up
-from batches.publication import abandon, decide, publish
+from batches.planning import preview, take_up
+from batches.publication import abandon, publish
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -19,39 +19,13 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.model.plan import Plan
-from partitioning.model.schemes import Scheme
+from partitioning.model.reasons import CountChange
+from partitioning.model.schemes import Scheme, elastic
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
-from tests.batches import erase, run
+from tests.batches import erase
 from tests.landed import land_table
-
-
-def arrive(store: S3Store, first: int, count: int) -> None:
-    tails = [f"N{number}" for number in range(first, first + count)]
-    table = pa.table({"tailnum": tails, "delay": pa.array(range(count), pa.int64())})
-    land_table(table, "flights", store.root, key="tailnum", partitions=4)
-
-
-def pipeline(root: str, columns: str = "delay", table: str = "delays") -> Pipeline:
-    made = Pipeline("late", source=root)
-    made.stream("flights", key="tailnum", partitions=4).select(columns).write(table)
-    return made
-
-
-def decided(store: S3Store, plan: Plan) -> Ledger:
-    ledger = Ledger(store, "late")
-    run(ledger, plan)
-    decide(ledger, plan, 0, "all checks passed")
-    return ledger
-
-
-def published(store: S3Store) -> Plan:
-    """The next batch, planned and published."""
-    plan = take_up(pipeline(store.root), store).plan
-    assert plan is not None
-    publish(decided(store, plan), plan)
-    return plan
+from tests.late import arrive, decided, pipeline, published
 
 
 def test_the_first_batch_takes_everything_there_is_and_is_stored(store: S3Store) -> None:
@@ -85,7 +59,7 @@ def test_without_new_records_there_is_nothing_to_do(store: S3Store) -> None:
     published(store)
     taken = take_up(pipeline(store.root), store)
     assert taken.plan is None
-    assert taken.sentence == "Nothing to do: no new records since batch 0 (1,200 records committed)"
+    assert taken.sentence == "Nothing to do: no new records since batch 0 (all 1,200 landed records are committed)"
 
 
 def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: S3Store) -> None:
@@ -143,7 +117,7 @@ def test_scheme_and_groups_are_those_asked_for(store: S3Store) -> None:
     arrive(store, 0, 100)
     plan = take_up(pipeline(store.root), store, Settings.parse(scheme="elastic(2)", groups=3)).plan
     assert plan is not None
-    assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == ("elastic(2)", 8, 3)
+    assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == (elastic(2), 8, 3)
 
 
 def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Store) -> None:
@@ -197,16 +171,31 @@ def test_a_plan_that_this_version_does_not_run_is_shown_and_not_stored(
     assert shown.sentence.endswith("; this version shows the plan but does not run it yet")
 
 
-def test_a_changed_partition_count_is_shown_and_not_stored(store: S3Store) -> None:
+def grown(store: S3Store) -> Pipeline:
+    """Flights in eight partitions, of which a batch of four was published."""
     arrive(store, 0, 100)
-    first = published(store)
+    published(store)
     made = Pipeline("late", source=store.root)
     made.stream("flights", key="tailnum", partitions=8).aggregate("max(delay) AS delay").write("delays")
     land_table(pa.table({"tailnum": ["N1"], "delay": [1]}), "flights", store.root, key="tailnum", partitions=8)
-    with pytest.raises(Refused, match="stream flights has 8 partitions now and is read as 4"):
-        take_up(made, store)
-    assert preview(made, store).plan is not None
-    assert Ledger(store, "late").plan(first.batch + 1) is None
+    return made
+
+
+def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(store: S3Store) -> None:
+    plan = take_up(grown(store), store).plan
+    assert plan is not None
+    (read,) = plan.stages[0].streams
+    assert (read.partitions, read.placement.partitions) == (8, 4)
+    assert plan.stages[0].changes == (CountChange("flights", 4, 8),)
+    assert Ledger(store, "late").plan(1) == plan
+
+
+def test_a_changed_partition_count_that_needs_records_to_move_is_shown_and_not_stored(store: S3Store) -> None:
+    made, eight = grown(store), Settings.parse(scheme="tasks(8)")
+    with pytest.raises(Refused, match=r"exchange \S+ moves the records of flights to murmur2\(tailnum\) mod 8"):
+        take_up(made, store, eight)
+    assert preview(made, store, eight).plan is not None
+    assert Ledger(store, "late").plan(1) is None
 
 
 def test_a_partitioner_hears_of_the_plan_once_it_is_stored(store: S3Store) -> None:
@@ -249,37 +238,6 @@ def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: S3
     assert not list(store.list("late/"))
 
 
-def test_a_table_ahead_of_the_ledger_is_refused(store: S3Store) -> None:
-    arrive(store, 0, 10)
-    published(store)
-    erase(store.root, *(entry.key for entry in store.list("late/")))
-    with pytest.raises(Refused, match="the table holds batch 0, but by the ledger the last published is none"):
-        take_up(pipeline(store.root), store)
-
-
-def test_a_lost_verdict_of_a_published_batch_is_noticed(store: S3Store) -> None:
-    arrive(store, 0, 10)
-    published(store)
-    erase(store.root, "late/verdicts/0.json", "late/commits/0.json")
-    with pytest.raises(Refused, match="the table holds batch 0"):
-        take_up(pipeline(store.root), store)
-
-
-def test_a_table_that_was_removed_is_refused(store: S3Store) -> None:
-    arrive(store, 0, 10)
-    published(store)
-    erase(store.root, *(entry.key for entry in store.list("tables/")))
-    with pytest.raises(Refused, match="batch 0 is published, but the table holds none"):
-        take_up(pipeline(store.root), store)
-
-
-def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: S3Store) -> None:
-    arrive(store, 0, 10)
-    plan = published(store)
-    assert disagreements(plan, {"delays": 0, "new": None}, store.root) == ()
-    assert len(disagreements(plan, {"delays": 1, "new": 1}, store.root)) == 2
-
-
 # Each process asks for something else, so that their plans would differ.
 PLANNER = """
 import sys
@@ -300,13 +258,16 @@ print(digest(take_up(made, S3Store(root), Settings(groups=1 + number % 4, limit=
 
 def test_sixteen_processes_that_plan_at_once_get_one_plan(store: S3Store) -> None:
     arrive(store, 0, 200)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipe = subprocess.PIPE
     commands = [[sys.executable, "-c", PLANNER, store.root, str(number)] for number in range(16)]
-    started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
-    assert [each.stdout.readline() for each in started] == ["ready\n"] * 16
-    for each in started:
-        each.stdin.write("go\n")
-        each.stdin.flush()
+    started = [subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) for command in commands]
+    for process in started:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
     answers = [each.communicate(timeout=300) for each in started]
     assert [error for _, error in answers if error] == []
     stored = Ledger(store, "late").plan(0)

@@ -6,20 +6,20 @@ import pyarrow as pa
 import pytest
 
 from batches.audit import audit
+from batches.continuity import continuity
 from batches.planning import take_up
-from expectations.checkpoint import judge
+from batches.ref import BatchRef
+from expectations.checkpoint import Evidence, Judgement, judge
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
-from partitioning.model.receipt import Receipt
-from spark_jobs.kernel import run_task
 from tests import reference
 from tests.landed import land_file
 from tests.reference import Log
+from tests.running import run_groups
 
 TAILS = [f"N{number}" for number in range(50)]
 
@@ -42,11 +42,14 @@ def ran(store: S3Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledg
         land_file(table, stream, f"{store.root}/topics", partition, 0)
     plan = take_up(made, store, Settings.parse(scheme=scheme)).plan
     assert plan is not None
-    ledger = Ledger(store, plan.pipeline)
-    for group in plan.groups:
-        tasks = tuple(run_task(plan, task, 0, store.root) for task in group.tasks)
-        ledger.put_receipt(Receipt(digest(plan), group.group, 0, tasks), plan.batch)
-    return ledger, plan
+    run_groups(BatchRef.of(store, plan))
+    return Ledger(store, plan.pipeline), plan
+
+
+def judged(ledger: Ledger, plan: Plan) -> Judgement:
+    tables, before = audit(ledger, plan, 0), continuity(ledger, plan)
+    evidence = Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables)
+    return judge(plan, evidence, {}, attempt=0)
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])
@@ -60,12 +63,11 @@ def test_the_kernel_says_of_every_record_what_the_reference_says(store: S3Store,
         assert ours is not None
         assert theirs is not None
         for mine, yours in zip(ours.tasks, theirs.tasks, strict=True):
-            assert {(p.stream, p.partition): p for p in mine.partitions} == {
-                (p.stream, p.partition): p for p in yours.partitions
+            assert {(p.input, p.partition): p for p in mine.partitions} == {
+                (p.input, p.partition): p for p in yours.partitions
             }
-    found = audit(ledger, plan, 0)
-    assert found.coverage.equals(audit(expected, plan, 0).coverage)
-    judgement = judge(plan, found.coverage, found.keys, found.violations, {}, attempt=0)
+    assert audit(ledger, plan, 0).coverage.equals(audit(expected, plan, 0).coverage)
+    judgement = judged(ledger, plan)
     assert judgement.success == (null_keys != "refuse"), judgement.findings
 
 
@@ -73,10 +75,9 @@ def test_a_foreign_record_in_a_landed_file_is_found(store: S3Store) -> None:
     made, records = landed(store, "drop")
     records["flights", 2].append(next(key for key in TAILS if placement_hash(key) % 4 == 1))
     ledger, plan = ran(store, made, records, "cogroup")
-    found = audit(ledger, plan, 0)
-    judgement = judge(plan, found.coverage, found.keys, found.violations, {}, attempt=0)
+    judgement = judged(ledger, plan)
     failed = [finding.what.split(",")[0] for finding in judgement.findings]
-    assert failed == ["Placement", "Keys of stage flights+planes", "Keys of stream flights"]
+    assert failed == ["Placement", "Keys of stage flights+planes", "Keys of flights in stage flights+planes"]
     assert (
         f"flights-2 at offset {len(records['flights', 2]) - 1}, belongs in partition 1 of 4"
         in judgement.findings[0].what

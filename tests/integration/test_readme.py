@@ -1,4 +1,4 @@
-"""Every command in the README runs: the light ones here, as they stand there; the heavy ones in tests of their own."""
+"""Every command in the README, and on the page of the runners, runs; the heavy ones in tests of their own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from batches import steps as batch
+from batches import steps
 from batches.publication import abandon
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from demo.home import SOURCE, STORE, Home
@@ -21,16 +22,21 @@ from partitioning.documents.store import S3Store
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-COMMANDS = [line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()]
+RUNNERS = (ROOT / "docs" / "runners.md").read_text()
+
+
+def commands(page: str) -> list[str]:
+    return [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment that `make serve` tells of, with a plan of batch 2 of the demo's pipeline."""
-    with Home(tmp_path_factory.mktemp("home")).served():
+    home = Home(tmp_path_factory.mktemp("home"))
+    with home.served(), home.with_spark():
         land(0, SOURCE)
         for number in range(3):
-            ref, _ = batch.plan(tail_activity, STORE)
+            ref, _ = steps.plan(tail_activity, STORE)
             assert ref is not None
             if number < 2:
                 abandon(Ledger(S3Store(STORE), tail_activity.name), "to come to batch 2")
@@ -47,17 +53,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith(".venv/bin/coset ")])
+@pytest.mark.parametrize("command", [line for line in commands(README) if line.startswith(".venv/bin/coset ")])
 def test_the_command_runs(command: str, environment: dict[str, str], folder: Path) -> None:
+    assert run(command, environment, folder)
+
+
+@pytest.mark.parametrize("command", commands(RUNNERS))
+def test_the_command_of_a_runner_publishes_a_batch(command: str, environment: dict[str, str], folder: Path) -> None:
+    assert "at version" in run(command, environment | {"COSET_STORE": f"{STORE}/{uuid.uuid4().hex}"}, folder)
+
+
+def run(command: str, environment: dict[str, str], folder: Path) -> str:
     done = subprocess.run(
         command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    return done.stdout
 
 
 def test_the_readme_names_no_other_kind_of_command() -> None:
-    assert [line for line in COMMANDS if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)] == []
+    assert [line for line in commands(README) if not re.fullmatch(r"\.venv/bin/coset .+|make (demo|test)", line)] == []
 
 
 @pytest.mark.parametrize("target", ["demo", "test", "check", "serve", "airflow", "bench"])

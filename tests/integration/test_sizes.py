@@ -10,23 +10,21 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from batches.ref import BatchRef
 from cli.candidates import Basis, compare
 from cli.main import app
 from cli.sizes import show_compared
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.plan import TaskRef
-from partitioning.model.receipt import Receipt
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
-from partitioning.model.verdict import PUBLISH, Commit, Verdict
 from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.proposal import Targets
-from spark_jobs.kernel import run_task
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import COLUMNS, plan_of, tails, tails_found
+from tests.running import run_and_publish
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
 STAGE = "flights+planes"
@@ -66,17 +64,12 @@ def row(document: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def run_batch(store: S3Store) -> None:
-    """Plan the next batch, run its tasks by the kernel, and decide to publish it."""
-    planned = json.loads(coset("plan", PIPELINE, "--json").stdout)
-    ledger = Ledger(store, "delays")
-    plan = ledger.plan(planned["plan"]["batch"])
+def published(store: S3Store, docs: Path) -> None:
+    """Plan the next batch, run it and publish it."""
+    assert coset("plan", PIPELINE).exit_code == 0
+    plan = Ledger(store, "delays").standing().plan
     assert plan is not None
-    for group in plan.groups:
-        receipts = tuple(run_task(plan, task, 0, store.root) for task in group.tasks)
-        ledger.put_receipt(Receipt(digest(plan), group.group, 0, receipts), plan.batch)
-    verdict = ledger.put_verdict(Verdict(digest(plan), plan.batch, PUBLISH, 0, "all checks passed", ()))
-    ledger.put_commit(Commit(digest(plan), plan.batch, digest(verdict), (), ()))
+    run_and_publish(BatchRef.of(store, plan), docs)
 
 
 def test_the_comparison_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,8 +134,8 @@ def test_the_first_batch_goes_by_bytes_and_says_so(landed: S3Store) -> None:
     assert "Hot keys: unknown, as there are no receipts of a published batch." in text
 
 
-def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store) -> None:
-    run_batch(landed)
+def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store, tmp_path: Path) -> None:
+    published(landed, tmp_path)
     arrive(landed, 500)
     document = compared("--target-seconds", "0.000001")
     assert document["sentence"] == "Batch 1 would read 550 records"
@@ -156,9 +149,9 @@ def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store) -
     assert "\nN7 " in text
 
 
-def test_when_nothing_is_new_the_last_batch_is_compared(landed: S3Store) -> None:
+def test_when_nothing_is_new_the_last_batch_is_compared(landed: S3Store, tmp_path: Path) -> None:
     before = compared()
-    run_batch(landed)
+    published(landed, tmp_path)
     after = compared()
     assert after["sentence"] == (
         "Nothing is new since batch 0: schemes are compared on the 1,050 records of that batch"

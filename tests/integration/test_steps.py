@@ -9,18 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import publication
-from batches import steps as batch
-from batches.steps import BatchRef
+from batches import publication, steps
+from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import digest
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.model.receipt import Receipt
 from sources.s3 import storage_options
-from spark_jobs.kernel import run_task
 from tests.landed import land_table
+from tests.running import run_groups
 
 KEYS = [f"N{number}" for number in range(40)]
 
@@ -37,33 +34,24 @@ def landed(store: S3Store, *expect: dict[str, object]) -> Pipeline:
 
 
 def planned(store: S3Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
-    ref, _ = batch.plan(pipeline, store.root, Settings(groups=groups))
+    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
     return ref
-
-
-def run_groups(ref: BatchRef) -> None:
-    """What spark-submit would do for every group."""
-    ledger, plan = ref.load()
-    attempt = ledger.attempt(plan.batch)
-    for group in plan.groups:
-        tasks = tuple(run_task(plan, task, attempt, ledger.store.root) for task in group.tasks)
-        ledger.put_receipt(Receipt(digest(plan), group.group, attempt, tasks), plan.batch)
 
 
 def test_a_batch_is_published_and_every_step_may_be_run_again(store: S3Store, tmp_path: Path) -> None:
     pipeline = landed(store)
     ref = planned(store, pipeline)
     run_groups(ref)
-    assert "43 records planned, 41 taken, 2 dropped" in batch.audit(ref)
-    assert batch.check(ref, tmp_path).startswith("Batch 0 is decided: publish, attempt 0")
-    assert batch.publish(ref) == "Batch 0 is published: delays at version 1"
+    assert "43 records planned, 41 taken, 2 dropped" in steps.audit(ref)
+    assert steps.check(ref, tmp_path).startswith("Batch 0 is decided: publish, attempt 0")
+    assert steps.publish(ref) == "Batch 0 is published: delays at version 1"
 
-    assert batch.audit(ref) == batch.check(ref, tmp_path)
-    assert batch.publish(ref) == "Batch 0 is published: delays at version 1"
-    assert batch.plan(pipeline, store.root) == (
+    assert steps.audit(ref) == steps.check(ref, tmp_path)
+    assert steps.publish(ref) == "Batch 0 is published: delays at version 1"
+    assert steps.plan(pipeline, store.root) == (
         None,
-        "Nothing to do: no new records since batch 0 (43 records committed)",
+        "Nothing to do: no new records since batch 0 (all 43 landed records are committed)",
     )
     rows = DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table()
     assert {row["tailnum"]: (row["flights"], row["delay"]) for row in rows.to_pylist()} == {
@@ -79,7 +67,7 @@ def test_a_plan_taken_up_again_is_the_same_batch(store: S3Store) -> None:
 def test_an_unknown_scheme_is_refused_before_anything_is_looked_at() -> None:
     pipeline = Pipeline("delays", source="s3://nowhere")
     with pytest.raises(Refused, match="unknown scheme 'sideways'"):
-        batch.plan(pipeline, "s3://nowhere", Settings.parse(scheme="sideways"))
+        steps.plan(pipeline, "s3://nowhere", Settings.parse(scheme="sideways"))
 
 
 def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt(
@@ -89,22 +77,22 @@ def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt
     ref = planned(store, landed(store, {"type": "expect_column_values_to_be_between", "kwargs": kwargs}))
     ledger, _ = ref.load()
     run_groups(ref)
-    batch.audit(ref)
+    steps.audit(ref)
     with pytest.raises(Refused, match="'N7'") as refusal:
-        batch.check(ref, tmp_path)
+        steps.check(ref, tmp_path)
     assert len(refusal.value.findings) == 1
     assert (ledger.verdict(0), ledger.attempt(0)) == (None, 1)
     stored = store.get("delays/audits/0/attempt-0/judgement.json")
     assert stored is not None
     assert json.loads(stored)["success"] is False
     with pytest.raises(Refused, match="not decided"):
-        batch.publish(ref)
+        steps.publish(ref)
     assert publication.transaction_version(store.root, "delays", "delays") is None
 
     with pytest.raises(Refused, match="has no receipt"):
-        batch.audit(ref)
+        steps.audit(ref)
     run_groups(ref)
-    assert "attempt 1" in batch.audit(ref)
+    assert "attempt 1" in steps.audit(ref)
 
 
 def test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_open(
@@ -113,18 +101,18 @@ def test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_op
     ref = planned(store, landed(store))
     run_groups(ref)
     with pytest.raises(Refused, match="audit table is missing"):
-        batch.check(ref, tmp_path)
+        steps.check(ref, tmp_path)
     assert ref.load()[0].attempt(0) == 0
 
 
 def test_the_report_says_what_was_read_decided_and_published(store: S3Store, tmp_path: Path) -> None:
     ref = planned(store, landed(store))
-    assert "The batch is not decided yet" in batch.report(ref, tmp_path)
+    assert "The batch is not decided yet" in steps.report(ref, tmp_path)
     run_groups(ref)
-    batch.audit(ref)
-    batch.check(ref, tmp_path)
-    batch.publish(ref)
-    text = batch.report(ref, tmp_path)
+    steps.audit(ref)
+    steps.check(ref, tmp_path)
+    steps.publish(ref)
+    text = steps.report(ref, tmp_path)
     (row,) = [line for line in text.splitlines() if line.startswith("| flights | flights")]
     assert [cell.strip() for cell in row.split("|")[3:-1]] == ["43", "41", "2", "0", "40"]
     assert "Batch 0 is published: delays at version 1" in text
@@ -138,10 +126,10 @@ def test_an_abandoned_batch_is_reported_and_not_published(store: S3Store, tmp_pa
     ref = planned(store, landed(store))
     ledger, _ = ref.load()
     publication.abandon(ledger, "landed twice")
-    assert batch.check(ref, tmp_path) == "Batch 0 is decided: abandon, attempt 0 (landed twice)"
+    assert steps.check(ref, tmp_path) == "Batch 0 is decided: abandon, attempt 0 (landed twice)"
     with pytest.raises(Refused, match="abandon"):
-        batch.publish(ref)
-    assert "Nothing is published yet" in batch.report(ref, tmp_path)
+        steps.publish(ref)
+    assert "Nothing is published yet" in steps.report(ref, tmp_path)
 
 
 def test_a_reference_to_another_plan_is_refused(store: S3Store) -> None:
@@ -157,9 +145,9 @@ def test_a_reference_to_another_plan_is_refused(store: S3Store) -> None:
 
 
 def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(store: S3Store) -> None:
-    ref, _ = batch.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
+    ref, _ = steps.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
     assert ref is not None
-    (text,) = batch.group_labels(ref).values()
+    (text,) = steps.group_labels(ref).values()
     assert text.startswith("group 0: flights/0 flights/1 ")
     assert text.endswith(" … (0.1 MB)")
     assert len(text) <= 250

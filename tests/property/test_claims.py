@@ -18,13 +18,14 @@ def test_every_record_is_done_once_whatever_follows_what(
 ) -> None:
     """Each task reads on until some offset, or stops without saying how far it came: then it did nothing."""
     claims, times = Claims(), [0] * len(hashes)
-    for tasks, ends in [*history, (last, [len(hashes)] * last)]:
-        for task, end in enumerate(ends[:tasks]):
-            if end is None:
+    to_the_end: list[int | None] = [len(hashes)] * last
+    for tasks, ends in [*history, (last, to_the_end)]:
+        for task, stop in enumerate(ends[:tasks]):
+            if stop is None:
                 continue
             before = claims
             start = before.start(task, tasks, beginning=0)
-            end = max(start, min(end, len(hashes)))
+            end = max(start, min(stop, len(hashes)))
             for offset in range(start, end):
                 if hashes[offset] % tasks == task and not before.holds(hashes[offset], offset):
                     times[offset] += 1
@@ -47,8 +48,8 @@ def test_a_task_starts_no_later_than_any_of_its_slots(
         claims = claims.claim(task % count, count, done)
     for task in range(tasks):
         mine = [h for h in range(2 * 3 * 4 * 5 * 7) if h % tasks == task]
-        done = [max((d for count, t, d in claimed if h % count == t % count), default=beginning) for h in mine]
-        assert claims.start(task, tasks, beginning) == min(done)
+        starts = [max((d for count, t, d in claimed if h % count == t % count), default=beginning) for h in mine]
+        assert claims.start(task, tasks, beginning) == min(starts)
 
 
 @given(COUNTS, COUNTS)

@@ -7,10 +7,12 @@ from math import gcd, lcm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.cosets.assignment import Assignment, Reading, assign, assign_owned
-from partitioning.cosets.rule import needs_filter, null_owner, partitions_of, tasks_of
+from partitioning.cosets.assignment import Reading, assign, assign_owned
+from partitioning.cosets.rule import needs_filter, partitions_of, tasks_of
 from partitioning.hashes import placement_hash
 from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.schemes import tasks as tasks_scheme
+from tests.plans import takers
 
 counts = st.integers(1, 24)
 tasks = st.integers(1, 24)
@@ -21,17 +23,6 @@ schemes = st.one_of(
     tasks.map(lambda number: f"tasks({number})"),
 ).map(Scheme.parse)
 keys = st.lists(st.text(max_size=8), min_size=1, max_size=30)
-
-
-def takers(assignment: Assignment, stream: str, count: int, h: int) -> list[int]:
-    """The tasks that take a record with hash h, by what each task itself says that it reads and keeps."""
-    partition = h % count
-    return [
-        task.task
-        for task in assignment.tasks
-        if partition in task.reads.get(stream, ())
-        and (stream not in task.filters or h % task.filters[stream].modulus in task.filters[stream].residues)
-    ]
 
 
 @given(counts, tasks)
@@ -54,19 +45,19 @@ def test_a_filter_is_needed_only_where_some_partition_holds_keys_of_two_tasks(n:
 def test_each_hash_has_exactly_one_task_and_the_same_one_in_every_stream(
     named: list[tuple[str, int]], scheme: Scheme
 ) -> None:
-    assignment = assign(named, scheme)
-    total = len(assignment.tasks)
+    dealt = assign(named, scheme).tasks
+    total = len(dealt)
     for h in range(min(lcm(total, *(count for _, count in named)), 2000)):
-        assert [takers(assignment, name, count, h) for name, count in named] == [[h % total]] * len(named)
+        assert [takers(dealt, name, h % count, h) for name, count in named] == [[h % total]] * len(named)
 
 
 @given(streams, schemes, keys)
 def test_equal_keys_meet_wherever_their_producers_put_them(
     named: list[tuple[str, int]], scheme: Scheme, texts: list[str]
 ) -> None:
-    assignment = assign(named, scheme)
-    for text in texts:
-        met = {tuple(takers(assignment, name, count, placement_hash(text))) for name, count in named}
+    dealt = assign(named, scheme).tasks
+    for h in map(placement_hash, texts):
+        met = {tuple(takers(dealt, name, h % count, h)) for name, count in named}
         assert len(met) == 1
         assert len(met.pop()) == 1
 
@@ -81,9 +72,10 @@ def test_filters_exist_only_where_the_tasks_do_not_divide_the_partitions(
 
 
 @given(counts, tasks)
-def test_the_owner_of_keyless_records_reads_their_partition(n: int, total: int) -> None:
+def test_keyless_records_are_those_of_the_first_task_that_reads_their_partition(n: int, total: int) -> None:
+    dealt = assign([("s", n)], tasks_scheme(total)).tasks
     for partition in range(n):
-        assert null_owner(partition, n, total) == min(tasks_of(partition, n, total))
+        assert takers(dealt, "s", partition, None) == [min(tasks_of(partition, n, total))]
 
 
 @given(streams)
@@ -98,11 +90,11 @@ def test_however_residues_are_dealt_each_hash_has_one_task_and_filters_only_keep
 ) -> None:
     cosets = len(dealt)
     owners = [tuple(r for r in range(cosets) if dealt[r] == task) for task in sorted(set(dealt))]
-    assignment = Assignment("dealt", assign_owned([Reading(name, count) for name, count in named], cosets, owners))
+    owning = assign_owned([Reading(name, count) for name, count in named], cosets, owners)
     for h in range(min(lcm(cosets, *(count for _, count in named)), 500)):
         owner = next(task for task, owned in enumerate(owners) if h % cosets in owned)
-        assert [takers(assignment, name, count, h) for name, count in named] == [[owner]] * len(named)
-    for task in assignment.tasks:
+        assert [takers(owning, name, h % count, h) for name, count in named] == [[owner]] * len(named)
+    for task in owning:
         for name, count in named:
             held = {h % cosets for h in range(lcm(count, cosets)) if h % count in task.reads[name]}
             assert (name in task.filters) == (not held <= set(task.owns))

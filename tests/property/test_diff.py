@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
@@ -14,6 +13,7 @@ from partitioning.diff.diff import diff
 from partitioning.diff.moved_keys import Part, handovers
 from partitioning.diff.owners import kept
 from partitioning.model.plan import Plan, TaskRef
+from partitioning.values import replace
 from tests.shown import tails
 
 counts = st.integers(1, 12)

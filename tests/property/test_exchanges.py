@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain, combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.model.graph import Graph, Step, Write
-from partitioning.model.placement import OPAQUE
+from partitioning.model.graph import Graph, Op, Step, Write
+from partitioning.model.placement import OPAQUE, KeyFormat, KeyHash
+from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.exchanges.estimates import estimates
-from partitioning.planning.exchanges.placements import Way, changes_keys, placements, places, target
+from partitioning.planning.exchanges.placements import placements, places, target
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
-from tests.exchanged import paths, tables, tables_of_one_task
+from partitioning.values import replace
+from tests.exchanged import paths, rekeying, tables, tables_of_one_task
 
-PLACEMENTS = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])
-FORMATS = st.sampled_from(["string"] * 8 + ["long"])
+HASHES = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])
+FORMATS = st.sampled_from([KeyFormat.STRING] * 8 + [KeyFormat.LONG])
 COMMON = st.sampled_from(["rekey"] * 3 + ["merge"] * 4 + ["aggregate"] * 2 + ["filter", "select"])
 RARE = st.sampled_from(
-    ["join", "process", "repartition", "same key", "combine", "stateful", "stateful rekeyed", "one task", "all in one"]
+    [
+        "join",
+        "process",
+        "process rekeyed",
+        "partial",
+        "repartition",
+        "same key",
+        "combine",
+        "stateful",
+        "stateful rekeyed",
+        "one task",
+        "all in one",
+    ]
 )
 OPTIONS: Mapping[str, dict[str, object]] = {
-    "rekey": {"rekeys": True},
-    "same key": {"op": "rekey", "rekeys": True, "expressions": ('"k"',)},
-    "aggregate": {"keyed": True},
-    "combine": {"keyed": True, "state": True},
-    "join": {"keyed": True},
-    "stateful": {"op": "process", "keyed": True, "state": True},
-    "stateful rekeyed": {"op": "process", "keyed": True, "state": True, "rekeys": True},
-    "one task": {"op": "process", "partitions": 1},
-    "all in one": {"op": "combine", "keyed": True, "key": ""},
+    "rekey": {"op": Op.REKEY, "rekeys": True},
+    "same key": {"op": Op.REKEY, "rekeys": True, "expressions": ('"k"',)},
+    "merge": {"op": Op.MERGE},
+    "filter": {"op": Op.FILTER},
+    "select": {"op": Op.SELECT},
+    "process": {"op": Op.PROCESS},
+    "process rekeyed": {"op": Op.PROCESS, "rekeys": True},
+    "partial": {"op": Op.PARTIAL, "rekeys": True},
+    "repartition": {"op": Op.REPARTITION, "hash": "java"},
+    "aggregate": {"op": Op.AGGREGATE, "keyed": True},
+    "combine": {"op": Op.COMBINE, "keyed": True, "state": True},
+    "join": {"op": Op.JOIN, "keyed": True},
+    "stateful": {"op": Op.PROCESS, "keyed": True, "state": True},
+    "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": True, "rekeys": True},
+    "one task": {"op": Op.PROCESS, "partitions": 1},
+    "all in one": {"op": Op.COMBINE, "keyed": True, "key": ""},
 }
 
 
@@ -45,16 +65,16 @@ def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
     Every step that nothing reads is a table, and some others are.
     """
     streams = tuple(
-        Stream(f"s{number}", "s3://landing/topics", "k", 4, draw(FORMATS), placement=draw(PLACEMENTS))
+        Stream(f"s{number}", "s3://landing/topics", "k", 4, draw(FORMATS), hash=draw(HASHES))
         for number in range(draw(st.integers(1, 4)))
     )
     formats = {stream.name: stream.key_format for stream in streams}
     steps: list[Step] = []
 
-    def add(name: str, op: str, inputs: list[str]) -> None:
-        step = _step(name, op, inputs, formats)
-        if op == "repartition":
-            step = replace(step, partitions=draw(st.sampled_from([None, 1, 5])), placement="java")
+    def add(name: str, kind: str, inputs: list[str]) -> None:
+        step = _step(name, kind, inputs, formats)
+        if step.op is Op.REPARTITION:
+            step = replace(step, partitions=draw(st.sampled_from([None, 1, 5])))
         steps.append(step)
         formats[name] = step.key_format
 
@@ -62,11 +82,11 @@ def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
         if draw(st.booleans()):
             add(f"k{stream.name}", "rekey", [stream.name])
     for number in range(draw(st.integers(0, most))):
-        op = draw(st.one_of(COMMON, COMMON, COMMON, RARE))
-        size = min(len(formats), 2 if op in {"merge", "join"} else 1)
+        kind = draw(st.one_of(COMMON, COMMON, COMMON, RARE))
+        size = min(len(formats), 2 if kind in {"merge", "join"} else 1)
         # The latest names oftener, so that graphs are deep.
         known = st.sampled_from([*formats, *list(formats)[-3:]])
-        add(f"t{number}", op, draw(st.lists(known, min_size=size, max_size=4, unique=True)))
+        add(f"t{number}", kind, draw(st.lists(known, min_size=size, max_size=4, unique=True)))
     if draw(st.integers(0, 3)):
         add("last", "aggregate", list(formats)[-1:])
     read = {name for step in steps for name in step.inputs}
@@ -74,19 +94,19 @@ def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
     return Graph(streams, tuple(steps), tuple(Write(f"of_{name}", name, "k", False, ()) for name in written))
 
 
-def _step(name: str, op: str, inputs: list[str], formats: Mapping[str, str]) -> Step:
+def _step(name: str, kind: str, inputs: list[str], formats: Mapping[str, KeyFormat]) -> Step:
     key_format = formats[inputs[0]]
-    if op == "merge":
+    if kind == "merge":
         inputs = [each for each in inputs if formats[each] == key_format]
-    elif op != "join":
+    elif kind != "join":
         inputs = inputs[:1]
-    plain = Step(name, op, tuple(inputs), "", (name,), "k", key_format)
-    return replace(plain, **OPTIONS.get(op, {}))  # type: ignore[arg-type]
+    plain = Step(name, Op.SELECT, tuple(inputs), "", (name,), "k", key_format)
+    return replace(plain, **OPTIONS[kind])
 
 
 def counts(graph: Graph) -> st.SearchStrategy[Statistics]:
     """Figures of all streams and steps but merges, whose counts are sums."""
-    names = [stream.name for stream in graph.streams] + [step.name for step in graph.steps if step.op != "merge"]
+    names = [stream.name for stream in graph.streams] + [step.name for step in graph.steps if step.op is not Op.MERGE]
     return st.lists(st.integers(0, 20), min_size=len(names), max_size=len(names)).map(
         lambda some: Statistics(0, dict(zip(names, some, strict=True)))
     )
@@ -96,7 +116,7 @@ def counts(graph: Graph) -> st.SearchStrategy[Statistics]:
 @settings(deadline=None, max_examples=400)
 def test_equal_keys_meet_and_tables_hold_what_they_would_without_tasks(graph: Graph, data: st.DataObject) -> None:
     made, found = cuts(graph, data.draw(st.one_of(st.none(), counts(graph))))
-    assert tables(made, found, placements(graph)) == tables_of_one_task(graph)
+    assert tables(made, found) == tables_of_one_task(graph)
 
 
 @given(graphs(), st.data())
@@ -108,19 +128,22 @@ def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
     made, found = cuts(graph, statistics)
     placed = placements(graph, statistics)
     steps = {step.name: step for step in graph.steps}
-    changing = {step.name for step in graph.steps if changes_keys(step, placed)}
+    changing = rekeying(graph)
     needed: set[str] = set()
     for path in paths(graph, made, found):
         step = steps[path.wants]
         dirty = path.start in changing or not placed[path.start].lies(target(step, placed))
-        if dirty or step.op == "repartition":
+        if dirty or step.op is Op.REPARTITION:
             assert len(path.exchanges) == 1, path
             needed.update(path.exchanges)
         else:
             assert len(path.exchanges) <= 1, path
     assert needed == {cut.source for cut in found}
     assert len(found) == len(needed)
-    assert all(cut.readers and cut.wanted_by and cut.why and cut.hash != OPAQUE for cut in found)
+    assert all(cut.readers and cut.wanted_by and cut.hash != OPAQUE for cut in found)
+    for cut in found:
+        if isinstance(cut.why, Unplaced) and cut.key:
+            assert cut.why.dirty or cut.why.otherwise, cut
 
 
 @given(graphs(most=4), st.data())
@@ -131,12 +154,14 @@ def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject
     placed = placements(graph, statistics)
     steps = {step.name: step for step in graph.steps}
     weights = {name: each.records for name, each in estimates(graph, statistics).items()}
-    changing = {step.name for step in graph.steps if changes_keys(step, placed)}
-    unplaced: dict[Way, list[set[str]]] = {}
+    changing = rekeying(graph)
+    unplaced: dict[KeyHash, list[set[str]]] = {}
     for path in paths(graph, graph, ()):
-        way = target(steps[path.wants], placed)
-        if steps[path.wants].op != "repartition" and (path.start in changing or not placed[path.start].lies(way)):
-            unplaced.setdefault(way, []).append({path.start, *path.steps})
+        key_hash = target(steps[path.wants], placed)
+        if steps[path.wants].op is not Op.REPARTITION and (
+            path.start in changing or not placed[path.start].lies(key_hash)
+        ):
+            unplaced.setdefault(key_hash, []).append({path.start, *path.steps})
     least = 0
     for some in unplaced.values():
         positions = sorted(set().union(*some))
@@ -144,15 +169,15 @@ def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject
         least += min(
             sum(weights[name] for name in chosen) for chosen in tried if all(each & {*chosen} for each in some)
         )
-    implicit = [cut for cut in found if steps.get(cut.wanted_by[0], graph.steps[0]).op != "repartition"]
+    implicit = [cut for cut in found if steps.get(cut.wanted_by[0], graph.steps[0]).op is not Op.REPARTITION]
     assert sum(cut.moves or 0 for cut in implicit) == least
     late = {
         (target(step, placed), name)
         for step in graph.steps
-        if places(step) and step.op != "repartition"
+        if places(step) and step.op is not Op.REPARTITION
         for name in step.inputs
     }
-    shuffled = sum(weights[name] for way, name in late if not placed[name].lies(way))
+    shuffled = sum(weights[name] for key_hash, name in late if not placed[name].lies(key_hash))
     assert sum((cut.moves or 0) + (cut.spares or 0) for cut in implicit) == shuffled
 
 
@@ -164,8 +189,8 @@ def test_an_unrelated_flow_and_one_more_table_change_nothing_else(graph: Graph, 
     more = Graph(
         (Stream("other", "s3://landing/topics", "k", 3), *graph.streams),
         (
-            Step("dirty", "rekey", ("other",), "", ("dirty",), "k", rekeys=True),
-            Step("counted", "aggregate", ("dirty",), "", ("counted",), "k", keyed=True),
+            Step("dirty", Op.REKEY, ("other",), "", ("dirty",), "k", rekeys=True),
+            Step("counted", Op.AGGREGATE, ("dirty",), "", ("counted",), "k", keyed=True),
             *graph.steps,
         ),
         (Write("of_other", "counted", "k", False, ()), *graph.writes),

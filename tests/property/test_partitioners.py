@@ -14,7 +14,7 @@ from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Refused
 from partitioning.model.plan import Stage
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.tasks import Task
+from partitioning.model.tasks import Residues, Task
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
 from partitioning.planning.partitioners.partitioners import (
@@ -25,14 +25,17 @@ from partitioning.planning.partitioners.partitioners import (
     current_shares,
     dealt,
 )
+from tests.plans import dealt_stage, takers
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 LOADS = st.lists(st.sampled_from([-1, 0, 1]), min_size=64, max_size=64)
 
 
-def takers(shares: Sequence[Share], h: int) -> list[int]:
-    """The brute-force oracle: who takes a key of this hash."""
-    return [number for number, share in enumerate(shares) if h % share.modulus in share.residues]
+def each_is_taken_once(shares: Sequence[Share], most: int) -> bool:
+    """The brute-force oracle: whether each hash below `most` is one task's, if each share is that of a task."""
+    filters = [{"flights": Residues(share.modulus, share.residues)} for share in shares]
+    tasks = [Task(number, {"flights": (0,)}, kept) for number, kept in enumerate(filters)]
+    return all(len(takers(tasks, "flights", 0, h)) == 1 for h in range(most))
 
 
 def judged(shares: Sequence[Share], loads: Sequence[int]) -> list[Share]:
@@ -40,8 +43,7 @@ def judged(shares: Sequence[Share], loads: Sequence[int]) -> list[Share]:
 
 
 def stage(shares: Shares) -> Stage:
-    tasks = tuple(Task(number, {}, owns=owned) for number, owned in enumerate(shares.owners))
-    return Stage("flights", (), (), (), "cogroup", shares.cosets, "", tasks, None, shares.cooling)
+    return dealt_stage("flights", shares.cosets, shares.owners, shares.cooling)
 
 
 @settings(deadline=None, max_examples=150)
@@ -51,8 +53,7 @@ def test_every_hash_has_one_share_after_any_splits_and_merges(cosets: int, steps
     for loads in steps:
         shares = repartitioned(judged(shares, loads))
         assert all(reduced(share).residues == share.residues for share in shares)
-        modulus = widest(shares)
-        assert all(len(takers(shares, h)) == 1 for h in range(min(2 * modulus, 4096)))
+        assert each_is_taken_once(shares, min(2 * widest(shares), 4096))
 
 
 def apex(shares: Sequence[Share]) -> list[Share]:
@@ -107,7 +108,7 @@ def test_coverage_never_breaks_where_that_of_apex_does_and_all_else_is_the_same(
             shares = complete(repartitioned(before), "here")
             if right:
                 theirs = apex(before)
-                right = all(len(takers(theirs, h)) == 1 for h in range(widest(theirs)))
+                right = each_is_taken_once(theirs, widest(theirs))
                 assert not right or owned(theirs) == owned(shares)
         broken[power_of_two] += not right
     assert broken[False] / sequences[False] > 0.9
@@ -165,7 +166,7 @@ def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tup
 def test_an_answer_is_taken_if_and_only_if_every_hash_has_one_share(parts: list[tuple[int, set[int]]]) -> None:
     shares = [Share(modulus, tuple(sorted(residues))) for modulus, residues in parts]
     modulus = widest(shares)
-    right = all(len(takers(shares, h)) == 1 for h in range(modulus))
+    right = each_is_taken_once(shares, modulus)
     try:
         taken = complete(shares, "here")
     except Refused:

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.authoring.pipeline import Flow, Pipeline
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
-from partitioning.model.plan import STATE, Plan, Stage
+from partitioning.model.plan import Plan, Stage, StateInput
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Statistics
-from partitioning.model.streams import DROP, OWN_TASK
-from partitioning.planning.changeover import changes
+from partitioning.model.streams import NullKeys
+from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.stages.waves import most_waves
+from partitioning.values import Value, replace
 from tests.plans import COLUMNS, arrived
 from tests.runner import HASHES, ByPlan, Directly, Row
 
 COLUMN_TYPES = {"k": "VARCHAR", "a": "VARCHAR", "b": "VARCHAR", "n": "BIGINT"}
 
 
-@dataclass(frozen=True)
-class Declared:
-    """How a random pipeline's streams are declared: the placement of each and what becomes of missing keys."""
+class Declared(Value, frozen=True):
+    """How a random pipeline's streams are declared: the hash of each and what becomes of missing keys."""
 
-    placement: str
-    null_keys: str
+    hash: str
+    null_keys: NullKeys
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Value, frozen=True):
     """A step of a random pipeline: the operation, and numbers to choose its inputs and its key by."""
 
     op: str
@@ -57,7 +57,9 @@ OPS = (
     "repartition",
 )
 
-declared = st.builds(Declared, st.sampled_from([MURMUR2, MURMUR2, JAVA, OPAQUE]), st.sampled_from([DROP, OWN_TASK]))
+declared = st.builds(
+    Declared, st.sampled_from([MURMUR2, MURMUR2, JAVA, OPAQUE]), st.sampled_from([NullKeys.DROP, NullKeys.OWN_TASK])
+)
 moves = st.builds(Move, st.sampled_from(OPS), st.integers(0, 9), st.integers(0, 9), st.sampled_from("ab"))
 streams_of = st.lists(declared, min_size=1, max_size=3)
 counts = st.integers(1, 6)
@@ -73,7 +75,7 @@ def pipeline_of(streams: Sequence[Declared], counts: Sequence[int], steps: Seque
     """The steps on what is there, as far as they can follow; what nothing follows is written."""
     pipeline = Pipeline("p", source="s3://landing/topics")
     flows = [
-        pipeline.stream(f"s{n}", key="k", partitions=count, placement=each.placement, null_keys=each.null_keys)
+        pipeline.stream(f"s{n}", key="k", partitions=count, hash=each.hash, null_keys=each.null_keys)
         for n, (each, count) in enumerate(zip(streams, counts, strict=False))
     ]
     used: set[str] = set()
@@ -137,13 +139,12 @@ _FOLLOW: Mapping[str, Callable[..., Made]] = {
     ),
     "combine": _one(_combined),
     "repartition": _one(
-        lambda one, step, name: one.repartition((step.second % 5) or None, placement=MURMUR2, name=name), keyed=True
+        lambda one, step, name: one.repartition((step.second % 5) or None, hash=MURMUR2, name=name), keyed=True
     ),
 }
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Value, frozen=True):
     """What happens before a batch and how it is planned. An abandoned batch is not published."""
 
     counts: tuple[int, ...]
@@ -172,7 +173,7 @@ class Landing:
     """The streams as producers fill them: they know the hash and the partition count, whatever is declared."""
 
     def __init__(self, streams: Sequence[Declared]) -> None:
-        self._hashes = [HASHES.get(each.placement, HASHES[JAVA]) for each in streams]
+        self._hashes = [HASHES.get(each.hash, HASHES[JAVA]) for each in streams]
         self.landed: dict[str, list[list[Row]]] = {f"s{number}": [] for number in range(len(streams))}
         self._produced = 0
 
@@ -195,7 +196,7 @@ class Landing:
         rows: dict[str, list[Row]] = {}
         for stream in plan.streams:
             read = (row for p in stream.partitions for row in self.landed[stream.name][p.partition][p.start : p.end])
-            drops = stream.declared.null_keys == DROP
+            drops = stream.declared.null_keys == NullKeys.DROP
             rows[stream.name] = [row for row in read if row[0] is not None or not drops]
         return rows
 
@@ -243,7 +244,7 @@ FITS = (
     keys,
     st.dictionaries(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 1000)).map(lambda some: Statistics(0, some)),
 )
-@settings(deadline=None, max_examples=150, report_multiple_bugs=False)
+@settings(deadline=None, max_examples=1000, report_multiple_bugs=False)
 def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_it_is_scaled(
     streams: list[Declared],
     steps: list[Move],
@@ -271,6 +272,7 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
         if plan is None:
             continue
         assert decode(Plan, encode(plan), "here") == plan
+        assert len(plan.waves) <= most_waves(pipeline.graph)
         held, states = dict(by_plan.held), dict(direct.states)
         assert by_plan.batch(plan, landing.landed) == direct.batch(landing.read(plan))
         batch += 1
@@ -278,7 +280,7 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
             by_plan.held, direct.states = held, states
         else:
             published = plan
-        if before is not None and not changes(pipeline.streams, before):
+        if before is not None and not changeovers(pipeline.streams, before):
             fresh = planned(pipeline, landing, 0, None, asked, known)
             assert fresh is not None
             assert [timeless(stage) for stage in plan.stages] == [timeless(stage) for stage in fresh.stages]
@@ -286,14 +288,15 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
 
 def timeless(stage: Stage) -> Stage:
     """A stage without the state that it goes on from, which a first batch does not have."""
-    states = {each.name for each in stage.inputs if each.kind == STATE}
+    inputs = tuple(read for read in stage.inputs if not isinstance(read, StateInput))
+    names = {read.name for read in inputs}
     tasks = tuple(
         replace(
             task,
-            reads={name: numbers for name, numbers in task.reads.items() if name not in states},
-            filters={name: kept for name, kept in task.filters.items() if name not in states},
+            reads={name: numbers for name, numbers in task.reads.items() if name in names},
+            filters={name: kept for name, kept in task.filters.items() if name in names},
+            keyless={name: numbers for name, numbers in task.keyless.items() if name in names},
         )
         for task in stage.tasks
     )
-    inputs = tuple(each for each in stage.inputs if each.name not in states)
-    return replace(stage, inputs=inputs, tasks=tasks, why="")
+    return replace(stage, inputs=inputs, tasks=tasks)

@@ -10,7 +10,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, encode
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import tasks as tasks_scheme
 from partitioning.planning.planner import plan_batch
 from tests.plans import COLUMNS, arrived
 
@@ -82,7 +82,7 @@ def test_a_plan_comes_back_as_it_was_and_groups_each_task_once(
         pipeline_of(len(views), len(clicks), null_keys),
         [arrived("views", views), arrived("clicks", clicks)],
         {"t": COLUMNS},
-        settings=Settings(Scheme("tasks", total) if total else None, groups=groups),
+        settings=Settings(tasks_scheme(total) if total else None, groups=groups),
     )
     if plan is None:
         assert not any(views + clicks)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from batches.audit import audit
-from expectations.checkpoint import judge
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan, TaskRef
-from tests.reference import DROPPED, LEFT, REFUSED, TAKEN, Log, Seen, log, pipeline, planned, run, store
+from partitioning.model.tasks import Fate
+from partitioning.values import replace
+from tests.evidence import judged
+from tests.reference import Log, Seen, log, pipeline, planned, run
 
 Fault = Callable[[st.DataObject, Plan, list[Seen]], list[Seen]]
 
@@ -45,10 +45,9 @@ def batches(draw: st.DrawFn, *, refuse: bool = False) -> tuple[Plan, Log]:
 def caught(plan: Plan, seen: Sequence[Seen]) -> bool:
     """Whether the audit refuses these receipts or the checkpoint is not content with them."""
     try:
-        found = audit(store(plan, seen), plan, 0)
+        return not judged(plan, seen).success
     except Refused:
         return True
-    return not judge(plan, found.coverage, found.keys, found.violations, {}, attempt=0).success
 
 
 def _pick(data: st.DataObject, seen: Sequence[Seen], which: Callable[[Seen], bool]) -> int:
@@ -58,11 +57,11 @@ def _pick(data: st.DataObject, seen: Sequence[Seen], which: Callable[[Seen], boo
 
 
 def _accounted(each: Seen) -> bool:
-    return each.fate in {TAKEN, DROPPED}
+    return each.fate in {Fate.TAKEN, Fate.DROPPED}
 
 
 def _keyed(each: Seen) -> bool:
-    return each.fate == TAKEN and each.key is not None
+    return each.fate is Fate.TAKEN and each.key is not None
 
 
 def drop_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
@@ -74,7 +73,7 @@ def drop_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
 def leave_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
     """A record is read, but every task leaves it to another."""
     place = _pick(data, seen, _accounted)
-    return [*seen[:place], replace(seen[place], fate=LEFT), *seen[place + 1 :]]
+    return [*seen[:place], replace(seen[place], fate=Fate.LEFT), *seen[place + 1 :]]
 
 
 def duplicate_one(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
@@ -122,7 +121,7 @@ def wrong_task(data: st.DataObject, plan: Plan, seen: list[Seen]) -> list[Seen]:
     other = TaskRef(
         there.task.stage, data.draw(st.integers(0, cosets - 1).filter(lambda task: task != there.task.task))
     )
-    moved = [replace(each, fate=LEFT) if each == there else each for each in seen]
+    moved = [replace(each, fate=Fate.LEFT) if each == there else each for each in seen]
     taken = replace(there, task=other)
     for at, each in enumerate(moved):
         if each.task == other and _same_record(each, there):
@@ -153,7 +152,7 @@ def test_a_correct_run_is_never_flagged(batch: tuple[Plan, Log]) -> None:
 @given(batches(refuse=True))
 def test_a_correct_run_of_streams_that_refuse_records_without_keys_is_never_flagged(batch: tuple[Plan, Log]) -> None:
     plan, records = batch
-    assert not any(each.fate == REFUSED for each in run(plan, records))
+    assert not any(each.fate is Fate.REFUSED for each in run(plan, records))
     assert not caught(plan, run(plan, records))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
@@ -19,6 +18,7 @@ from partitioning.planning.planner import plan_batch
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import NEAR, Targets, propose
 from partitioning.sizing.workload import LEFT, Load, Workload
+from partitioning.values import replace
 from tests.plans import COLUMNS, arrived
 
 MOST = 30
@@ -31,18 +31,18 @@ sizes: st.SearchStrategy[Sizes] = st.tuples(counts, counts).flatmap(
 )
 
 
-def joined(of: Sizes, placement: str = MURMUR2) -> Pipeline:
+def joined(of: Sizes, hash: str = MURMUR2) -> Pipeline:
     pipeline = Pipeline("tails", source="s3://landing/topics")
-    flights = pipeline.stream("flights", key="tailnum", partitions=len(of[0]), placement=placement)
-    planes = pipeline.stream("planes", key="tailnum", partitions=len(of[1]), placement=placement)
+    flights = pipeline.stream("flights", key="tailnum", partitions=len(of[0]), hash=hash)
+    planes = pipeline.stream("planes", key="tailnum", partitions=len(of[1]), hash=hash)
     flights.join(planes, "flights.dep_delay", name="joined").write("tails")
     return pipeline
 
 
-def planned(of: Sizes, scheme: str | None = None, placement: str = MURMUR2, times: int = 1) -> Plan:
+def planned(of: Sizes, scheme: str | None = None, hash: str = MURMUR2, times: int = 1) -> Plan:
     """A plan whose stream partitions have these bytes."""
     found = [arrived("flights", [1] * len(of[0])), arrived("planes", [1] * len(of[1]))]
-    made = plan_batch(joined(of, placement), found, {"tails": COLUMNS}, settings=Settings.parse(scheme=scheme))
+    made = plan_batch(joined(of, hash), found, {"tails": COLUMNS}, settings=Settings.parse(scheme=scheme))
     assert made is not None
     return replace(
         made, streams=tuple(_sized(stream, parts, times) for stream, parts in zip(made.streams, of, strict=True))
@@ -122,11 +122,11 @@ def test_it_is_the_fewest_worthwhile_tasks_that_reach_the_target(
     st.sampled_from([MURMUR2, OPAQUE]),
 )
 def test_more_bytes_never_propose_fewer_tasks(
-    of: Sizes, target: int, times: int, before: int, gain: float, placement: str
+    of: Sizes, target: int, times: int, before: int, gain: float, hash: str
 ) -> None:
     past = (Statistics(0, cosets={STAGE: before}),)
     targets = Targets(target, max_tasks=MOST, gain=gain)
-    one, more = (propose(planned(of, placement=placement, times=n), past, targets) for n in (1, times))
+    one, more = (propose(planned(of, hash=hash, times=n), past, targets) for n in (1, times))
     assert one.stages[0].tasks <= more.stages[0].tasks
 
 
@@ -140,16 +140,16 @@ def test_more_bytes_never_propose_fewer_tasks(
     st.sampled_from([MURMUR2, OPAQUE]),
 )
 def test_what_is_proposed_is_within_the_bounds_can_be_planned_and_is_always_the_same(
-    of: Sizes, target: int, low: int, high: int, past: list[int], placement: str
+    of: Sizes, target: int, low: int, high: int, past: list[int], hash: str
 ) -> None:
     history = [Statistics(batch, cosets={STAGE: tasks}) for batch, tasks in enumerate(past)]
-    plan, targets = planned(of, placement=placement), Targets(target, min_tasks=low, max_tasks=high)
+    plan, targets = planned(of, hash=hash), Targets(target, min_tasks=low, max_tasks=high)
     proposal = propose(plan, history, targets)
     (found,) = proposal.stages
     assert proposal == propose(plan, history, targets)
-    planned(of, str(found.scheme), placement)
+    planned(of, str(found.scheme), hash)
     possible = [
-        tasks for tasks in range(1, high + 1) if placement == MURMUR2 or all(len(parts) % tasks == 0 for parts in of)
+        tasks for tasks in range(1, high + 1) if hash == MURMUR2 or all(len(parts) % tasks == 0 for parts in of)
     ]
     assert found.tasks >= min(low, max(possible))
     assert found.tasks <= high

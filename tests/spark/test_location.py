@@ -2,65 +2,42 @@
 
 from __future__ import annotations
 
-import uuid
-
-import pyarrow as pa
 import pytest
 
-from batches.runners.spark_submit import submit
+from batches.runners.local import Local
 from demo.s3_server import S3Server
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.document import digest
-from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import read
-from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
-from partitioning.model.plan import Plan
-from partitioning.planning.planner import plan_batch
-from sources.landed import discover
-from spark_jobs.sql.check import check
-from tests.landed import land_table
+from tests.small import SmallBatch, small_batch
 
 
-def planned(s3: S3Server) -> tuple[Ledger, Plan]:
-    """A batch of four tasks in two groups, its plan stored."""
-    root = f"s3://test/{uuid.uuid4().hex}"
-    land_table(pa.table({"k": [f"key-{n % 50}" for n in range(200)]}), "views", f"{root}/topics", key="k", partitions=4)
-    pipeline = Pipeline("counts", source=f"{root}/topics")
-    pipeline.stream("views", key="k", partitions=4).aggregate("count(*) AS n").write("counts")
-    found = discover(pipeline.streams)
-    plan = plan_batch(pipeline, found, check(pipeline, found))
-    assert plan is not None
-    ledger = Ledger(S3Store(root), "counts")
-    return ledger, ledger.put_plan(plan)
-
-
-def run(ledger: Ledger, plan: Plan, group: int) -> str:
-    return submit(ledger.uri(ledger.key("plans", plan.batch)), digest(plan), group, "local[1]")
+def run(batch: SmallBatch, group: int) -> str:
+    with Local(processes=1) as runner:
+        return runner.group(batch.ref, group)
 
 
 def test_where_a_group_ran_is_read_back(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSET_LOCATION", "rack-7")
-    ledger, plan = planned(s3)
-    assert run(ledger, plan, 1).endswith("attempt 0, at rack-7")
-    known = read(ledger.store, plan)
+    batch = small_batch()
+    assert run(batch, 1).endswith("attempt 0, at rack-7")
+    known = read(batch.ledger.store, batch.plan)
     assert known is not None
-    assert (known.groups, known.tasks) == ({1: "rack-7"}, dict.fromkeys(plan.groups[1].tasks, "rack-7"))
+    assert (known.groups, known.tasks) == ({1: "rack-7"}, dict.fromkeys(batch.plan.groups[1].tasks, "rack-7"))
 
 
 def test_a_location_that_cannot_be_stored_does_not_fail_the_group(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_LOCATION", "rack-7")
-    ledger, plan = planned(s3)
-    ledger.store.put("counts/locality/0/group-0.json", b"something else")
-    assert "; that it ran at rack-7 could not be stored: the document is no JSON" in run(ledger, plan, 0)
-    assert ledger.receipt(plan.batch, 0, 0) is not None
+    batch = small_batch()
+    batch.ledger.store.put("sums/locality/0/group-0.json", b"something else")
+    assert "; that it ran at rack-7 could not be stored: the document is no JSON" in run(batch, 0)
+    assert batch.ledger.receipt(0, 0, 0) is not None
 
 
 def test_what_is_no_location_is_refused_before_anything_runs(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSET_LOCATION", "rack\n7")
-    ledger, plan = planned(s3)
+    batch = small_batch()
     with pytest.raises(Refused, match="is no location"):
-        run(ledger, plan, 0)
-    assert ledger.receipt(plan.batch, 0, 0) is None
+        run(batch, 0)
+    assert batch.ledger.receipt(0, 0, 0) is None

@@ -14,19 +14,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from batches.planning import not_runnable
+from batches.ref import BatchRef
 from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import decode, encode
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.artefact import Role
+from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.planning.planner import plan_batch
 from sources.landed import discover
-from spark_jobs.kernel import run_task
-from spark_jobs.sql.check import check
+from spark_jobs.sql.check import check_sql
 from tests.landed import land_table
+from tests.running import run_groups, task_receipts
 
 # Keys that all have, keys that only some have, and records without a key.
 RECORDS = {
@@ -168,24 +170,24 @@ def _planned(source: str, build: Build, scheme: str) -> Plan:
         )
     ).write("t")
     found = discover(pipeline.streams)
-    plan = plan_batch(pipeline, found, check(pipeline, found), settings=Settings.parse(scheme=scheme))
+    plan = plan_batch(pipeline, found, check_sql(pipeline, found), settings=Settings.parse(scheme=scheme))
     assert plan is not None
     assert not_runnable(plan) == ()
-    return decode(Plan, encode(plan), "a plan")
+    return plan
 
 
 def _run(plan: Plan, store: S3Store) -> list[TaskReceipt]:
-    return [
-        run_task(plan, TaskRef(stage.name, task.task), 0, store.root) for stage in plan.stages for task in stage.tasks
-    ]
+    ref = BatchRef.of(store, Ledger(store, plan.pipeline).put_plan(plan))
+    run_groups(ref)
+    return task_receipts(ref)
 
 
 def _rows(store: S3Store, receipts: list[TaskReceipt], table: str) -> list[tuple[object, ...]]:
     files = [
-        store.get(f"tables/{table}/{file.path}") or b""
+        store.get(artefact.path) or b""
         for receipt in receipts
-        for file in receipt.files
-        if file.table == table
+        for artefact in receipt.left(Role.TABLE)
+        if artefact.name == table
     ]
     tables = [pq.read_table(io.BytesIO(file)).to_pydict() for file in files]
     return sorted(chain.from_iterable(zip(*each.values(), strict=True) for each in tables), key=str)
@@ -201,7 +203,7 @@ def _direct(sql: str) -> list[tuple[object, ...]]:
 def _assert_each_record_was_taken_once(plan: Plan, receipts: list[TaskReceipt]) -> None:
     seen = [each for receipt in receipts for each in receipt.partitions]
     for stream in plan.streams:
-        taken = sum(each.taken for each in seen if each.stream == stream.name)
+        taken = sum(each.taken for each in seen if each.input == stream.name)
         assert taken == len(RECORDS[stream.name])
     assert not any(each.offenders for each in seen)
 

@@ -21,12 +21,11 @@ from partitioning.errors import Refused
 from partitioning.model.plan import Stage
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.tasks import Task
 from partitioning.planning.exchanges.unifiers import groups, levels
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, residues_at, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, changes, dealt
-from tests.plans import arrived, plan_of
+from tests.plans import arrived, dealt_stage, plan_of, takers
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors" / "apex"
@@ -54,8 +53,7 @@ def owners(shares: Sequence[Share]) -> Counter[int]:
 
 def stage(shares: Sequence[Share]) -> Stage:
     modulus = widest(shares)
-    tasks = tuple(Task(number, {}, owns=residues_at(share, modulus)) for number, share in enumerate(shares))
-    return Stage("flights", (), (), (), "cogroup", modulus, "", tasks)
+    return dealt_stage("flights", modulus, [residues_at(share, modulus) for share in shares])
 
 
 def test_1_merging_cold_shares_loses_and_doubles_no_keys() -> None:
@@ -147,19 +145,11 @@ def test_6_both_inputs_of_a_join_are_keyed_alike(scheme: str) -> None:
     flights = pipeline.stream("flights", key="tailnum", partitions=12)
     planes = pipeline.table("planes", key="tailnum", partitions=8)
     flights.join(planes, "flights.dep_delay", name="joined").write("delays")
-    (found,) = plan_of(pipeline, [arrived("flights", [9] * 12), arrived("planes", [9] * 8)], scheme=scheme).stages
+    (joining,) = plan_of(pipeline, [arrived("flights", [9] * 12), arrived("planes", [9] * 8)], scheme=scheme).stages
     for h in range(2 * 12 * 8):
-        takers = [
-            [
-                task.task
-                for task in found.tasks
-                if h % count in task.reads[name]
-                and (name not in task.filters or h % task.filters[name].modulus in task.filters[name].residues)
-            ]
-            for name, count in (("flights", 12), ("planes", 8))
-        ]
-        assert takers[0] == takers[1]
-        assert len(takers[0]) == 1
+        met = [takers(joining.tasks, name, h % count, h) for name, count in (("flights", 12), ("planes", 8))]
+        assert met[0] == met[1]
+        assert len(met[0]) == 1
 
 
 def test_7_a_unifier_of_any_level_has_the_records_of_one_task_downstream_only() -> None:

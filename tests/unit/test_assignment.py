@@ -34,7 +34,7 @@ def test_max_follows_the_declared_order_not_the_names() -> None:
 
 
 def test_each_task_of_max_reads_one_partition_and_nothing_else() -> None:
-    assert assign([("IS2", 8), ("IS1", 4)], MAX).tasks[9] == Task(9, {"IS1": (1,)})
+    assert assign([("IS2", 8), ("IS1", 4)], MAX).tasks[9] == Task(9, {"IS1": (1,)}, keyless={"IS1": (1,)})
 
 
 def test_cogroup_of_8_and_12_is_4_tasks_by_partition_mod_4() -> None:
@@ -72,7 +72,9 @@ def test_cogroup_needs_no_filter() -> None:
 def test_elastic_allows_more_tasks_than_partitions_and_filters_where_it_must() -> None:
     tasks = assign([("IS1", 4), ("IS2", 8)], Scheme.parse("elastic(2)")).tasks
     assert len(tasks) == 8
-    assert tasks[6] == Task(6, {"IS1": (2,), "IS2": (6,)}, {"IS1": Residues(8, (6,))}, owns=(6,))
+    keyless = {"IS2": (6,)}
+    assert tasks[6] == Task(6, {"IS1": (2,), "IS2": (6,)}, {"IS1": Residues(8, (6,))}, owns=(6,), keyless=keyless)
+    assert tasks[2].keyless == {"IS1": (2,), "IS2": (2,)}
 
 
 def test_tasks_may_be_fewer_than_the_gcd() -> None:
@@ -146,10 +148,13 @@ def test_a_mapping_too_large_to_be_meant_is_refused_before_it_is_made(
 
 def test_a_task_of_several_residues_reads_what_can_hold_them_and_filters_only_what_holds_others_too() -> None:
     tasks = assign_owned([Reading("IS1", 4), Reading("IS2", 8)], 8, [(0, 4), (1, 2, 3), (5, 6, 7)])
+    whole = {"IS1": (0,), "IS2": (0, 4)}
+    first = {"IS1": (1, 2, 3), "IS2": (1, 2, 3)}
+    second = {"IS1": (1, 2, 3), "IS2": (5, 6, 7)}
     assert tasks == (
-        Task(0, {"IS1": (0,), "IS2": (0, 4)}, owns=(0, 4)),
-        Task(1, {"IS1": (1, 2, 3), "IS2": (1, 2, 3)}, {"IS1": Residues(8, (1, 2, 3))}, owns=(1, 2, 3)),
-        Task(2, {"IS1": (1, 2, 3), "IS2": (5, 6, 7)}, {"IS1": Residues(8, (5, 6, 7))}, owns=(5, 6, 7)),
+        Task(0, whole, owns=(0, 4), keyless=whole),
+        Task(1, first, {"IS1": Residues(8, (1, 2, 3))}, owns=(1, 2, 3), keyless=first),
+        Task(2, second, {"IS1": Residues(8, (5, 6, 7))}, owns=(5, 6, 7), keyless={"IS2": (5, 6, 7)}),
     )
 
 
@@ -161,4 +166,5 @@ def test_of_partitions_of_which_only_some_are_there_tasks_read_only_those() -> N
 
 def test_what_lies_anywhere_is_read_whole_and_once() -> None:
     tasks = assign_owned([Reading("IS1", 5, keyed=False)], 2, [(0,), (1,)])
-    assert tasks == (Task(0, {"IS1": (0, 2, 4)}, owns=(0,)), Task(1, {"IS1": (1, 3)}, owns=(1,)))
+    even, odd = {"IS1": (0, 2, 4)}, {"IS1": (1, 3)}
+    assert tasks == (Task(0, even, owns=(0,), keyless=even), Task(1, odd, owns=(1,), keyless=odd))

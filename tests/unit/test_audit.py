@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from batches import audit as audits
@@ -13,10 +11,12 @@ from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import MASK64, Receipt, offset_digest
-from tests.reference import TAKEN, Seen, log, pipeline, planned, run, store
+from partitioning.model.tasks import Fate
+from partitioning.values import replace
+from tests.reference import Seen, log, pipeline, planned, run, store
 
 TAILS = [f"N{number}" for number in range(40)]
-KEYS = {"flights": [None, *TAILS, *TAILS[:25], None], "planes": TAILS}
+KEYS: dict[str, list[str | None]] = {"flights": [None, *TAILS, *TAILS[:25], None], "planes": [*TAILS]}
 
 
 def batch(null_keys: str = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
@@ -49,7 +49,7 @@ def test_a_correct_run_covers_every_stream_partition(scheme: str, null_keys: str
     found = audit(store(plan, seen), plan, 0)
 
     rows = found.coverage
-    assert list(zip(rows.stream, rows.partition, strict=True)) == [
+    assert list(zip(rows.input, rows.partition, strict=True)) == [
         *(("flights", number) for number in range(4)),
         *(("planes", number) for number in range(2)),
     ]
@@ -66,11 +66,11 @@ def test_a_correct_run_covers_every_stream_partition(scheme: str, null_keys: str
 def test_every_key_taken_is_there_with_its_task_and_place() -> None:
     plan, seen = batch()
     keys = audit(store(plan, seen), plan, 0).keys
-    expected = {}
+    expected: dict[tuple[int, str, int, str | None], int] = {}
     for each in seen:
-        if each.fate == TAKEN:
+        if each.fate is Fate.TAKEN:
             expected.setdefault((each.task.task, each.stream, each.partition, each.key), each.offset)
-    places = zip(keys.task, keys.stream, keys.partition, keys.key, strict=True)
+    places = zip(keys.task, keys.input, keys.partition, keys.key, strict=True)
     assert dict(zip(places, keys.offset, strict=True)) == expected
 
 
@@ -78,7 +78,7 @@ def test_records_without_a_key_that_are_refused_are_counted_and_named() -> None:
     plan, seen = batch("refuse")
     found = audit(store(plan, seen), plan, 0)
     assert found.coverage.refused_nulls.sum() == 2
-    assert found.violations[["rule", "stream"]].values.tolist() == [["null key", "flights"]] * 2
+    assert found.violations[["violation", "input"]].values.tolist() == [["null key", "flights"]] * 2
     assert found.violations.sentence[0].endswith("has no key, and flights refuses records without one")
 
 
@@ -178,7 +178,7 @@ def test_missing_sampled_keys_are_refused() -> None:
     ledger = store(plan, seen)
     receipt = ledger.receipt(0, 0, 0)
     assert receipt is not None
-    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], keys=None),)))
+    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], artefacts=()),)))
     with pytest.raises(Refused, match=r"the sampled keys of task flights[+]planes/0 are missing"):
         audit(ledger, plan, 0)
 
@@ -189,6 +189,6 @@ def test_sampled_keys_that_are_not_those_counted_are_refused() -> None:
     receipt, other = ledger.receipt(0, 0, 0), ledger.receipt(0, 0, 1)
     assert receipt is not None
     assert other is not None
-    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], keys=other.tasks[0].keys),)))
+    put_again(ledger, plan, replace(receipt, tasks=(replace(receipt.tasks[0], artefacts=other.tasks[0].artefacts),)))
     with pytest.raises(Refused, match=r"task flights[+]planes/0 sampled .* keys, its file holds .* others"):
         audit(ledger, plan, 0)

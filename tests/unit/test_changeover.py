@@ -8,9 +8,11 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.model.placement import Placement
-from partitioning.model.plan import Plan
+from partitioning.explain.reasons import exchange_reason, stage_reason
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
+from partitioning.model.plan import Plan, StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
+from partitioning.model.tasks import Task
 from tests.plans import COLUMNS, arrived, plan_of
 
 
@@ -48,7 +50,7 @@ def test_growth_by_a_multiple_moves_nothing_and_grows_the_tasks_a_batch_later() 
         {"views": (0, 2), "counted.state": (0,)},
         {"views": (1, 3), "counted.state": (1,)},
     ]
-    assert stage.why.endswith("; views changed from 2 to 4 partitions, which is read as 2, so nothing moves")
+    assert stage_reason(stage).endswith("; views changed from 2 to 4 partitions, which is read as 2, so nothing moves")
     later = grown(2, 4, 4)
     assert later.stages[0].cosets == 4
     assert reads(later)[3] == {"views": (3,), "counted.state": (1,)}
@@ -72,19 +74,28 @@ def test_of_a_count_that_is_no_multiple_only_the_partitions_of_both_counts_move(
     )
     assert (stage.name, stage.wave, stage.cosets) == ("views", 1, 6)
     assert (exchange.name, exchange.stage, exchange.only) == ("views.changed.exchange", "views.changed", (0, 1, 2, 3))
-    assert exchange.placement == Placement("tailnum", "string", "murmur2", 6)
+    assert exchange.placement == Placement("tailnum", KeyFormat.STRING, MURMUR2, 6)
     assert (exchange.moves, exchange.spares) == (40, 40)
     assert exchange.wanted_by == ("counted",)
-    assert (
-        exchange.why == "views changed from 4 to 6 partitions: records of partitions 0 to 3 lie there by either count"
+    assert exchange_reason(exchange) == (
+        "views changed from 4 to 6 partitions: records of partitions 0 to 3 lie there by either count"
+        "; 40 of 80 records move"
     )
-    assert stage.why.endswith(
+    assert stage_reason(stage).endswith(
         "views changed from 4 to 6 partitions, so partitions 0 to 3 move once, by views.changed.exchange"
     )
     assert reads(plan)[4] == {"views": (4,), "views.changed.exchange": (4,), "counted.state": (0, 2)}
     assert reads(plan)[3] == {"views.changed.exchange": (3,), "counted.state": (1, 3)}
     later = grown(4, 6, 6)
     assert (later.exchanges, [stage.name for stage in later.stages]) == ((), ["views"])
+
+
+def test_records_without_a_key_have_their_own_task_where_they_move_from_and_where_they_move_to() -> None:
+    moving, stage = grown(4, 6, null_keys="own task").stages
+    own: dict[str, tuple[int, ...]] = {"views": (0, 1, 2, 3)}
+    assert moving.tasks[4] == Task(4, own, null_keys=True, keyless=own)
+    own = {"views": (4, 5), "views.changed.exchange": (0,), "counted.state": (0,)}
+    assert stage.tasks[6] == Task(6, own, null_keys=True, keyless=own)
 
 
 def test_where_the_tasks_divide_both_counts_nothing_moves_either() -> None:
@@ -113,16 +124,15 @@ def test_what_keeps_no_keys_together_reads_whole_partitions_whatever_their_count
 def test_state_goes_on_whatever_the_number_of_tasks() -> None:
     first = plan_of(counting(4), [arrived("views", [10] * 4)], scheme="tasks(4)")
     plan = plan_of(counting(4), [arrived("views", [20] * 4)], batch=1, published=first, scheme="tasks(6)")
-    state = plan.stages[0].inputs[1]
-    assert (state.name, state.kind, state.step, state.batch) == ("counted.state", "state", "counted", 0)
-    assert state.placement == Placement("tailnum", "string", "murmur2", 4)
+    placed = Placement("tailnum", KeyFormat.STRING, MURMUR2, 4)
+    assert plan.stages[0].inputs[1] == StateInput("counted.state", "counted", placed, 0)
     assert reads(plan)[5]["counted.state"] == (1, 3)
     assert set(plan.stages[0].tasks[5].filters) == {"views", "counted.state"}
 
 
 def test_an_abandoned_batch_leaves_no_state() -> None:
     plan = plan_of(counting(4), [arrived("views", [10] * 4)], batch=1)
-    assert [each.kind for each in plan.stages[0].inputs] == ["stream"]
+    assert [type(read) for read in plan.stages[0].inputs] == [StreamInput]
 
 
 def test_a_limit_does_not_hold_for_what_lies_by_two_counts() -> None:
@@ -131,10 +141,10 @@ def test_a_limit_does_not_hold_for_what_lies_by_two_counts() -> None:
 
 
 def test_streams_of_unknown_hash_are_read_as_what_both_counts_have_in_common() -> None:
-    plan = grown(4, 6, placement="opaque")
+    plan = grown(4, 6, hash="opaque")
     assert (plan.exchanges, plan.stages[0].cosets) == ((), 2)
     with pytest.raises(Refused, match="6 tasks do not divide 2, the gcd of both counts"):
-        after(4, 6, placement="opaque", scheme="tasks(6)")
+        after(4, 6, hash="opaque", scheme="tasks(6)")
 
 
 def after(before: int, now: int, scheme: str, **more: str) -> Plan:
@@ -165,7 +175,7 @@ def test_a_state_that_another_key_or_other_columns_would_go_on_from_is_refused()
 def test_state_by_another_hash_is_refused() -> None:
     first = plan_of(counting(4), [arrived("views", [10] * 4)])
     with pytest.raises(Refused, match="placed by murmur2 of string keys, but its records are by java of string keys"):
-        plan_of(counting(4, placement="java"), [arrived("views", [20] * 4)], batch=1, published=first)
+        plan_of(counting(4, hash="java"), [arrived("views", [20] * 4)], batch=1, published=first)
 
 
 # Refusals

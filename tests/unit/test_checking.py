@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Refused
-from partitioning.model.placement import Placement
+from partitioning.model.placement import JAVA, MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan
+from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Residues, Task
-from partitioning.planning.check import check
+from partitioning.planning.check import check_plan
+from partitioning.values import replace
+from tests.checked import said, with_stage
 from tests.plans import arrived, plan_of, tails, tails_found
 
 
@@ -37,23 +38,18 @@ def with_task(plan: Plan, number: int, **changes: object) -> Plan:
     return with_tasks(plan, lambda tasks: [replace(t, **changes) if t.task == number else t for t in tasks])
 
 
-def said(plan: Plan) -> str:
-    with pytest.raises(Refused) as refusal:
-        check(plan)
-    return "\n".join(f"{finding.where}: {finding.what}" for finding in refusal.value.findings)
-
-
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(1)", "tasks(3)", "tasks(5)", "elastic(3)", "tasks(24)"])
 def test_what_the_schemes_make_is_sound(scheme: str) -> None:
     plan = plan_of(tails(), tails_found(), scheme=scheme)
-    assert check(plan) is plan
+    assert check_plan(plan) is plan
 
 
 def test_a_partition_that_no_task_reads_is_found(plan: Plan) -> None:
     broken = with_task(plan, 2, reads={"flights": (2, 6), "planes": (2, 6)})
-    assert said(broken) == (
-        "flights-10, stage flights+planes: its records do not reach exactly one task each (tasks that read it: none)"
-    )
+    assert said(broken).splitlines() == [
+        "flights-10, stage flights+planes: its records do not reach exactly one task each (tasks that read it: none)",
+        "stage flights+planes: records without a key in flights 10 are not exactly one task's",
+    ]
 
 
 def test_a_partition_that_two_tasks_read_whole_is_found(plan: Plan) -> None:
@@ -85,11 +81,8 @@ def test_a_filter_by_another_modulus_is_found(filtered: Plan) -> None:
 
 
 def test_tasks_that_swap_a_stream_are_found_because_keys_do_not_meet(plan: Plan) -> None:
-    swapped = with_task(
-        with_task(plan, 0, reads={"flights": (0, 4, 8), "planes": (1, 5)}),
-        1,
-        reads={"flights": (1, 5, 9), "planes": (0, 4)},
-    )
+    zero, one = {"flights": (0, 4, 8), "planes": (1, 5)}, {"flights": (1, 5, 9), "planes": (0, 4)}
+    swapped = with_task(with_task(plan, 0, reads=zero, keyless=zero), 1, reads=one, keyless=one)
     assert said(swapped).splitlines() == [
         "stage flights+planes: task 0 takes keys of planes that belong to other tasks",
         "stage flights+planes: task 1 takes keys of planes that belong to other tasks",
@@ -131,92 +124,88 @@ def test_records_without_a_key_must_have_the_task_that_was_declared() -> None:
     pipeline.stream("a", key="tailnum", partitions=2, null_keys="own task").filter("true").write("t")
     plan = plan_of(pipeline, [arrived("a", [10, 10])])
     assert "do not have one task of their own" in said(with_task(plan, 2, reads={"a": (0,)}))
+    elsewhere = with_task(with_task(plan, 2, keyless={"a": (0,)}), 1, keyless={"a": (1,)})
+    assert said(elsewhere) == "stage a: records without a key do not have one task of their own, as declared"
 
 
-# Waves, exchanges, results and state
-
-
-@pytest.fixture
-def moved() -> Plan:
-    """Flights counted by their delay in a second wave, combined on the way, going on from a first batch."""
-    pipeline = Pipeline("p", source="s3://landing/topics")
-    partial = pipeline.stream("a", key="tailnum", partitions=6).partial("count(*) AS n", by="dep_delay", name="part")
-    partial.combine("sum(n) AS n", running=True, fan_in=2, name="counted").write("t")
-    first = plan_of(pipeline, [arrived("a", [10] * 6)])
-    return plan_of(pipeline, [arrived("a", [20] * 6)], batch=1, published=first)
-
-
-@pytest.fixture
-def changed() -> Plan:
-    """A stream that grew from 4 to 6 partitions."""
-
-    def counting(partitions: int) -> Pipeline:
-        pipeline = Pipeline("p", source="s3://landing/topics")
-        pipeline.stream("a", key="tailnum", partitions=partitions).aggregate("count(*) AS n", name="n").write("t")
-        return pipeline
-
-    first = plan_of(counting(4), [arrived("a", [10] * 4)])
-    return plan_of(counting(6), [arrived("a", [20] * 6)], batch=1, published=first)
-
-
-def with_exchange(plan: Plan, **changes: object) -> Plan:
-    (exchange,) = plan.exchanges
-    return replace(plan, exchanges=(replace(exchange, **changes),))
-
-
-def with_stage(plan: Plan, number: int, **changes: object) -> Plan:
-    stages = list(plan.stages)
-    stages[number] = replace(stages[number], **changes)
-    return replace(plan, stages=tuple(stages))
-
-
-def with_input(plan: Plan, number: int, **changes: object) -> Plan:
-    """One input of the last stage changed."""
-    inputs = list(plan.stages[-1].inputs)
-    inputs[number] = replace(inputs[number], **changes)
-    return with_stage(plan, len(plan.stages) - 1, inputs=tuple(inputs))
-
-
-def test_exchanges_unifiers_state_and_changed_counts_as_they_are_planned_are_sound(moved: Plan, changed: Plan) -> None:
-    assert moved.exchanges[0].unifiers == (3, 2)
-    assert [each.kind for each in moved.stages[1].inputs] == ["exchange", "state"]
-    assert (check(moved), check(changed)) == (moved, changed)
+def keyless_in(plan: Plan, *numbers: tuple[int, ...]) -> Plan:
+    """The tasks account for the records without a key in these partitions of flights, each in its turn."""
+    tasks = enumerate(plan.stages[0].tasks)
+    changes = [{**task.keyless, "flights": numbers[at]} if at < len(numbers) else task.keyless for at, task in tasks]
+    return with_tasks(plan, lambda tasks: [replace(t, keyless=changes[t.task]) for t in tasks])
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("numbers", "lost"),
     [
-        ({"stage": "nobody"}, "there is no stage nobody to write it"),
-        ({"source": "counted"}, "stage a has no counted to move"),
-        ({"name": "other"}, "there is no exchange part.exchange"),
-        ({"name": "other"}, "no stage reads it"),
-        ({"unifiers": (3, 3)}, "its unifiers do not narrow what 6 tasks write: 3, 3"),
-        ({"unifiers": (6,)}, "its unifiers do not narrow what 6 tasks write: 6"),
-        ({"unifiers": (3, 0)}, "its unifiers do not narrow what 6 tasks write: 3, 0"),
-        ({"unifiers": ()}, "it has unifiers and no step to combine by, or a step and no unifiers"),
-        ({"placement": Placement("dep_delay", "string", "murmur2", 5)}, "holds other records, or elsewhere"),
-        ({"placement": Placement("dep_delay", "string", "murmur2", 0)}, "it has 0 partitions"),
+        ([(0, 4)], "8"),
+        ([()], "0, 4, 8"),
+        ([(0, 4, 8), (1, 5)], "9"),
+        ([(1, 4, 8), (0, 5, 9)], "0, 1"),
+        ([(0, 4, 8), (0, 1, 5, 9)], None),
     ],
+    ids=["one left out", "all left out", "left out by another task", "not read by who has them", "not read besides"],
 )
-def test_an_exchange_that_is_not_written_read_or_combined_as_it_must_be_is_found(
-    moved: Plan, changes: dict[str, object], what: str
+def test_records_without_a_key_that_are_no_tasks_are_found(
+    plan: Plan, numbers: list[tuple[int, ...]], lost: str | None
 ) -> None:
-    assert what in said(with_exchange(moved, **changes))
+    """What a task does not read it cannot account for, whatever it claims."""
+    broken = keyless_in(plan, *numbers)
+    if lost is None:
+        assert check_plan(broken) is broken
+    else:
+        what = f"records without a key in flights {lost} are not exactly one task's"
+        assert said(broken) == f"stage flights+planes: {what}"
 
 
-def test_a_slice_of_an_exchange_that_its_owner_does_not_read_is_found(moved: Plan) -> None:
-    last = moved.stages[1]
-    tasks = (replace(last.tasks[0], reads={"part.exchange": (0, 1)}), *last.tasks[1:])
-    found = said(with_stage(moved, 1, tasks=tasks))
-    assert "stage part.exchange: task 0 takes keys of part.exchange that belong to other tasks" in found
-    assert "part.exchange-1, stage part.exchange: its records do not reach exactly one task each" in found
-    assert "counted.state-0, stage part.exchange: its records do not reach" in found
+def test_records_without_a_key_that_are_two_tasks_are_found(filtered: Plan) -> None:
+    assert [dict(task.keyless).get("planes") for task in filtered.stages[0].tasks[:6]] == [
+        (0, 4),
+        (1, 5),
+        (2, 6),
+        (3, 7),
+        None,
+        None,
+    ]
+    doubled = with_task(filtered, 5, keyless={"flights": (5,), "planes": (1,)})
+    what = "records without a key in planes 1 are not exactly one task's"
+    assert said(doubled) == f"stage flights+planes: {what}"
 
 
-def test_residues_that_several_tasks_own_are_found(moved: Plan) -> None:
-    last = moved.stages[1]
-    tasks = (replace(last.tasks[0], owns=(0, 1)), *last.tasks[1:])
-    assert "keys with h(key) mod 6 = 1 are not exactly one task's" in said(with_stage(moved, 1, tasks=tasks))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partitions": 8},
+        {"null_keys": NullKeys.REFUSE},
+        {"placement": Placement("tail", KeyFormat.STRING, MURMUR2, 12)},
+        {"placement": Placement("tailnum", KeyFormat.LONG, MURMUR2, 12)},
+        {"placement": Placement("tailnum", KeyFormat.STRING, JAVA, 12)},
+        {"placement": Placement("tailnum", KeyFormat.STRING, MURMUR2, 5)},
+        {"placement": Placement("tailnum", KeyFormat.STRING, MURMUR2, 24)},
+        {"placement": Placement("tailnum", KeyFormat.STRING, MURMUR2, 0)},
+    ],
+    ids=["count", "null keys", "key", "key format", "hash", "no divisor", "a multiple", "nothing"],
+)
+def test_a_stream_that_is_read_otherwise_than_it_is_declared_is_found(plan: Plan, changes: dict[str, object]) -> None:
+    (flights, planes) = plan.stages[0].inputs
+    broken = with_stage(plan, 0, inputs=(replace(flights, **changes), planes))
+    assert said(broken) == "stage flights+planes: it reads flights otherwise than it is declared"
+
+
+def test_a_stream_that_lies_by_a_divisor_of_its_count_is_read_as_it_may_be(plan: Plan) -> None:
+    flights, planes = plan.stages[0].inputs
+    grown = replace(flights, placement=replace(flights.placement, partitions=4))
+    assert check_plan(with_stage(plan, 0, inputs=(grown, planes)))
+    shared = replace(flights, placement=replace(flights.placement, partitions=2))
+    assert "task 0 takes keys of flights that belong to other tasks" in said(
+        with_stage(plan, 0, inputs=(shared, planes))
+    )
+
+
+def test_what_is_read_as_a_stream_and_is_none_is_found(plan: Plan) -> None:
+    flights, planes = plan.stages[0].inputs
+    broken = with_stage(plan, 0, inputs=(replace(flights, name="trains"), planes))
+    assert said(broken) == "stage flights+planes: it reads trains, which is no stream"
 
 
 def test_a_keyed_stage_whose_tasks_own_nothing_is_found(plan: Plan) -> None:
@@ -227,55 +216,3 @@ def test_a_keyed_stage_whose_tasks_own_nothing_is_found(plan: Plan) -> None:
 def test_a_partition_that_is_not_there_is_found(plan: Plan) -> None:
     found = said(with_task(plan, 0, reads={"flights": (0, 4, 8, 12), "planes": (0, 4)}))
     assert found == "stage flights+planes: task 0 reads flights-12, which is not there to be read"
-
-
-def test_what_is_read_before_it_is_there_is_found(moved: Plan) -> None:
-    early = with_stage(moved, 1, wave=0)
-    assert "part.exchange is not there before wave 0" in said(early)
-    assert "stages are not in the order of their waves" in said(with_stage(moved, 0, wave=2))
-    assert "group 2 of wave 1 has tasks of other waves" in said(early)
-
-
-def test_groups_that_are_numbered_otherwise_are_found(moved: Plan) -> None:
-    assert "groups are not numbered" in said(replace(moved, groups=moved.groups[::-1]))
-
-
-def test_state_of_this_batch_or_of_another_step_is_found(moved: Plan) -> None:
-    for changes in ({"batch": 1}, {"batch": None}, {"step": "part"}):
-        assert "counted.state is no state that a step of it left" in said(with_input(moved, 1, **changes))
-
-
-def test_a_result_that_was_left_elsewhere_or_never_is_found(moved: Plan) -> None:
-    for changes, what in (
-        ({"step": "part"}, "part is left in 6 partitions, not 5"),
-        ({"step": "counted"}, "counted is not there before wave 1"),
-        ({"step": "nothing"}, "nothing is not there before wave 1"),
-    ):
-        placement = Placement("dep_delay", "string", "murmur2", 5)
-        assert what in said(with_input(moved, 1, kind="result", placement=placement, batch=None, **changes))
-
-
-def test_partitions_of_a_changed_stream_that_neither_move_nor_are_read_are_found(changed: Plan) -> None:
-    (exchange,) = changed.exchanges
-    assert exchange.only == (0, 1, 2, 3)
-    assert "stage a: it does not read every partition of a once" in said(with_exchange(changed, only=(0, 1, 2)))
-    assert "stage a.changed: it does not read every partition of a once" in said(with_exchange(changed, only=(0, 1)))
-    assert "stage a.changed does not read all that moves of a" in said(with_exchange(changed, only=(0, 1, 2, 3, 4)))
-    assert "stage a: it does not read every partition of a once" in said(with_input(changed, 0, only=(5,)))
-
-
-def test_names_that_are_there_twice_are_found_before_anything_else(moved: Plan) -> None:
-    assert said(replace(moved, stages=(*moved.stages, moved.stages[1]))) == (
-        "batch 1: stages are there twice: part.exchange\nbatch 1: steps are there twice: counted"
-    )
-    assert "inputs are there twice: part.exchange" in said(with_input(moved, 1, name="part.exchange"))
-
-
-def test_a_stream_may_be_read_by_several_stages_each_of_them_whole() -> None:
-    pipeline = Pipeline("p", source="s3://landing/topics")
-    a = pipeline.stream("a", key="tailnum", partitions=6)
-    a.join(a.rekey("dep_delay", name="moved"), "1 AS one", name="both").write("t")
-    plan = plan_of(pipeline, [arrived("a", [10] * 6)])
-    assert [stage.streams for stage in plan.stages] == [("a",), ("a",)]
-    tasks = (replace(plan.stages[1].tasks[0], reads={"moved.exchange": (0,)}), *plan.stages[1].tasks[1:])
-    assert said(with_stage(plan, 1, tasks=tasks)).startswith("a-0, stage a+moved.exchange: its records do not reach")

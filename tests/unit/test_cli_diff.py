@@ -56,6 +56,13 @@ def test_the_json_has_exact_shares_and_all_that_the_tables_say(files: tuple[str,
     assert {"what": "stage flights+planes: tasks", "before": "4", "now": "8"} in found["changes"]
 
 
+def test_the_json_names_the_tasks_that_move_and_says_why(tmp_path: Path) -> None:
+    names = stored(tmp_path, "3.json", tails(groups=2)), stored(tmp_path, "4.json", tails(groups=1, batch=1))
+    assert json.loads(coset(*names, "--json").stdout)["moves"] == [
+        {"task": f"flights+planes/{number}", "before": 1, "now": 0, "why": "2 task groups → 1"} for number in (1, 3)
+    ]
+
+
 def test_a_plan_compared_with_itself_is_a_sentence(files: tuple[str, str]) -> None:
     assert "No change: both are the same plan." in coset(files[0], files[0]).stdout
     assert json.loads(coset(files[0], files[0], "--json").stdout)["changes"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,25 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioning.documents.columns import from_columns, to_columns
+from partitioning.values import Value
 
 
-@dataclass(frozen=True)
-class File:
+class File(Value, frozen=True):
     path: str
     size: int
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Value, frozen=True):
     number: int
-    end: int | None
+    name: str
+    end: int
     files: tuple[File, ...]
 
 
 PARTS = st.builds(
     Part,
     st.integers(0, 5),
-    st.none() | st.integers(),
+    st.text(max_size=2),
+    st.integers(),
     st.lists(st.builds(File, st.text(max_size=4), st.integers(0, 3)), max_size=3).map(tuple),
 )
 
@@ -39,7 +39,7 @@ def test_rows_come_back_as_they_were(rows: tuple[Part, ...]) -> None:
 
 
 def test_numbers_in_a_row_and_common_beginnings_are_stored_once() -> None:
-    rows = [Part(n, 7, (File(f"topics/flights/{n}.parquet", 10 * n),)) for n in range(1000)]
+    rows = [Part(n, str(n), 7, (File(f"topics/flights/{n}.parquet", 10 * n),)) for n in range(1000)]
     fields = to_columns(Part, rows)["fields"]
     assert fields["number"] == {"first": 0, "step": 1}
     assert fields["end"] == {"first": 7, "step": 0}
@@ -48,7 +48,7 @@ def test_numbers_in_a_row_and_common_beginnings_are_stored_once() -> None:
     assert fields["files"]["rows"]["fields"]["path"]["prefix"] == "topics/flights/"
 
 
-GOOD = to_columns(Part, [Part(0, 1, ()), Part(4, 5, (File("a", 1),))])
+GOOD = to_columns(Part, [Part(0, "a", 1, ()), Part(4, "ab", 5, (File("a", 1),))])
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,10 @@ GOOD = to_columns(Part, [Part(0, 1, ()), Part(4, 5, (File("a", 1),))])
     [
         GOOD | {"count": 3},
         GOOD | {"count": "2"},
+        {"count": 2, "fields": GOOD["fields"] | {"number": {"prefix": "1", "rest": ["", "0"]}}},
+        {"count": 2, "fields": GOOD["fields"] | {"name": {"first": 0, "step": 1}}},
         GOOD | {"more": 1},
-        {"count": 2, "fields": {name: GOOD["fields"][name] for name in ("number", "end")}},
+        {"count": 2, "fields": {name: GOOD["fields"][name] for name in ("number", "name", "end")}},
         {"count": 2, "fields": GOOD["fields"] | {"number": {"first": 0}}},
         {"count": 2, "fields": GOOD["fields"] | {"number": {"first": 0, "step": "1"}}},
         {"count": 2, "fields": GOOD["fields"] | {"number": [1]}},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,9 +12,13 @@ from partitioning.diff.moved_keys import Part, handovers, moved
 from partitioning.diff.owners import kept
 from partitioning.diff.tables import results
 from partitioning.explain.explain import explain
+from partitioning.explain.reasons import move_reason
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.model.reasons import Said
+from partitioning.model.schemes import tasks
 from partitioning.model.tasks import Task
 from partitioning.sections import markdown
+from partitioning.values import replace
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, tails, unified
 
@@ -96,7 +99,7 @@ def test_a_partitioner_that_was_not_there_before_is_named() -> None:
 def test_state_of_a_step_is_followed_to_the_stage_that_has_the_step_now() -> None:
     before = unified(24, batch=3, wrote=2, totals=2)
     (state,) = handovers(before, unified(24, totals=3))
-    assert (state.stage, state.name, state.kind) == ("part.exchange", "totals", "state")
+    assert (state.stage, state.name, state.state) == ("part.exchange", "totals", True)
     assert (state.keys, state.tasks, state.records) == (Fraction(2, 3), Part(3, 3), None)
 
 
@@ -109,7 +112,7 @@ def test_a_stage_that_meets_another_stream_takes_its_keys_from_the_one_before() 
         for group in before.groups
     )
     flights, _ = handovers(before, replace(before, batch=1, stages=(renamed,), groups=groups))
-    assert (flights.keys, flights.groups) == (1, 0)
+    assert (flights.keys, flights.groups) == (Fraction(1), Fraction(0))
     assert flights.why == "read by stage flights+planes before"
 
 
@@ -122,22 +125,22 @@ def test_a_hundred_thousand_tasks_and_one_more_are_compared_without_all_pairs() 
 def test_tasks_that_go_on_in_another_group_are_named_with_the_plans_own_reason() -> None:
     plan = tails()
     first, second = plan.groups
-    task = first.tasks[1]
+    task, heavy = first.tasks[1], Said("group 0 was too heavy")
     regrouped = replace(
         plan,
         batch=1,
         groups=(replace(first, tasks=first.tasks[:1]), replace(second, tasks=(task, *second.tasks))),
-        moves=(TaskMove(task, 0, 1, "group 0 was too heavy"),),
+        moves=(TaskMove(task, 0, 1, heavy),),
     )
-    assert moved(plan, regrouped) == (TaskMove(task, 0, 1, "group 0 was too heavy"),)
+    assert moved(plan, regrouped) == (TaskMove(task, 0, 1, heavy),)
     flights, _ = handovers(plan, regrouped)
-    assert (flights.keys, flights.groups, flights.why) == (0, Fraction(1, 4), "group 0 was too heavy")
+    assert (flights.keys, flights.groups, flights.why) == (Fraction(0), Fraction(1, 4), "group 0 was too heavy")
     assert flights.records == Part(750, 3000)
 
 
 def test_fewer_groups_are_the_reason_if_the_plan_gives_none() -> None:
-    found = moved(tails(groups=2), tails(groups=1, batch=1))
-    assert [(str(each.task), each.before, each.now, each.why) for each in found] == [
+    moves = moved(tails(groups=2), tails(groups=1, batch=1))
+    assert [(str(move.task), move.before, move.now, move_reason(move.why)) for move in moves] == [
         ("flights+planes/1", 1, 0, "2 task groups → 1"),
         ("flights+planes/3", 1, 0, "2 task groups → 1"),
     ]
@@ -156,7 +159,7 @@ def test_a_stage_that_now_keeps_keys_together_takes_over_from_the_task_of_each_p
     first, second = now.stages
     (read,) = first.inputs
     keyed = tuple(Task(number, {"returns": (number % 2,)}, owns=(number,)) for number in range(4))
-    stage = replace(first, scheme="tasks(4)", cosets=4, tasks=keyed)
+    stage = replace(first, scheme=tasks(4), cosets=4, tasks=keyed)
     groups = (TaskGroup(0, tuple(TaskRef("returns", number) for number in range(4)), 400, 40), *now.groups[2:])
     (returns,) = handovers(before, replace(now, batch=1, stages=(stage, second), groups=groups))
     # Tasks 0 and 1 keep half of what they read; 2 and 3 are new.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +12,16 @@ from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.documents.document import plain as shown_plain
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
 from partitioning.model.tasks import Task
-from partitioning.model.verdict import ABANDON, Verdict
+from partitioning.model.verdict import Decision, GivenUp, Verdict
+from partitioning.values import replace
 from tests.plans import plan_of, tails, tails_found
 
-VERDICT = Verdict("sha256:0", 3, ABANDON, 1, "no longer wanted — «так»", ())
+VERDICT = Verdict("sha256:0", 3, Decision.ABANDON, 1, GivenUp("no longer wanted — «так»"), ())
+PARTITION = PartitionReceipt(
+    "a", 0, 0, 1, 1, 0, 0, 1, "0" * 16, 0, 0, 0, 0, (Offender(Violation.NULL_KEY, 0, 0, None),), ()
+)
 WHERE = "s3://coset/p/verdicts/3.json"
 
 
@@ -75,7 +78,8 @@ def test_a_rule_that_is_written_out_is_refused() -> None:
 
 
 def test_optional_values_come_back_as_none() -> None:
-    receipt = Receipt("sha256:0", 0, 0, (TaskReceipt(TaskRef("a", 0), (), (), None, 2.0),))
+    assert PARTITION.offenders[0].key is None
+    receipt = Receipt("sha256:0", 0, 0, (TaskReceipt(TaskRef("a", 0), (PARTITION,), (), 2000),))
     assert decode(Receipt, encode(receipt), WHERE) == receipt
 
 
@@ -101,26 +105,28 @@ def test_any_truncation_is_refused() -> None:
 
 
 def test_a_document_of_another_kind_or_version_is_refused_by_name() -> None:
-    assert "'coset.plan/1', this version reads 'coset.verdict/1'" in refusal(encode(plan_of(tails(), tails_found())))
-    assert "'coset.verdict/2'" in refusal(sealed(plain(format="coset.verdict/2")))
+    assert "'coset.plan/2', this version reads 'coset.verdict/2'" in refusal(encode(plan_of(tails(), tails_found())))
+    for version in ("coset.verdict/1", "coset.verdict/3"):
+        said = f"the document is {version!r}, this version reads 'coset.verdict/2'"
+        assert said in refusal(sealed(plain(format=version)))
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"a":1,"a":1}', "a name is there twice"),
-        (b'{"digest":"","format":"coset.verdict/1","x":{"a":1,"a":2}}', "a name is there twice"),
-        (b'{"digest":"","format":"coset.verdict/1","batch":NaN}', "NaN is no JSON number"),
-        (b'{"digest":"","format":"coset.verdict/1","batch":-Infinity}', "-Infinity is no JSON number"),
-        (b'{"digest":"","format":"coset.verdict/1","batch":1e999}', "no canonical form"),
-        (b'{"digest":"","format":"coset.verdict/1","why":"\\ud800"}', "no canonical form"),
-        (b'{"digest":"","format":"coset.verdict/1","why":' + b"[" * 100_000, "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/1","batch":' + b"9" * 5000 + b"}", "is no JSON"),
+        (b'{"a":1,"a":1}', "has no format and digest"),
+        (b'{"digest":"","format":"coset.verdict/2","x":{"a":1,"a":2}}', "has digest sha256:"),
+        (b'{"digest":"","format":"coset.verdict/2","batch":NaN}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/2","batch":-Infinity}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/2","batch":1e999}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/2","why":"\\ud800"}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/2","why":' + b"[" * 100_000, "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/2","batch":' + b"9" * 5000 + b"}", "is no JSON"),
         (b"\xff\xfe", "is no JSON"),
         (b"", "is no JSON"),
         (b"[]", "has no format and digest"),
         (b"null", "has no format and digest"),
-        (b'{"format":"coset.verdict/1"}', "has no format and digest"),
+        (b'{"format":"coset.verdict/2"}', "has no format and digest"),
     ],
 )
 def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
@@ -135,16 +141,16 @@ def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
         {"batch": 3.0},
         {"batch": True},
         {"batch": None},
-        {"files": {}},
-        {"files": [{"table": "t"}]},
-        {"files": [1]},
+        {"artefacts": {}},
+        {"artefacts": [{"name": "t"}]},
+        {"artefacts": [1]},
         {"why": ["a"]},
     ],
 )
 def test_a_field_that_is_unknown_or_of_another_type_is_refused_even_with_a_right_digest(
     changes: dict[str, Any],
 ) -> None:
-    assert "does not fit coset.verdict/1" in refusal(sealed(plain(**changes)))
+    assert "does not fit coset.verdict/2" in refusal(sealed(plain(**changes)))
 
 
 def test_a_field_that_is_missing_is_refused_even_with_a_right_digest() -> None:
@@ -157,9 +163,118 @@ def test_the_same_content_in_other_bytes_is_refused() -> None:
     read = json.loads(encode(VERDICT))
     assert "canonical form" in refusal(json.dumps(read, sort_keys=True).encode())
     assert "canonical form" in refusal(encode(VERDICT) + b"\n")
-    assert "canonical form" in refusal(encode(VERDICT).decode().encode("utf-16"))
+    assert "is no JSON" in refusal(encode(VERDICT).decode().encode("utf-16"))
 
 
-def test_what_json_cannot_hold_is_never_written() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        canonical({"x": float("nan")})
+def test_a_name_that_is_there_twice_is_refused_even_with_a_right_digest() -> None:
+    assert "canonical form" in refusal(encode(VERDICT).replace(b'"batch":3', b'"batch":3,"batch":3'))
+
+
+def test_what_json_cannot_hold_is_null_in_a_report() -> None:
+    assert canonical({"x": float("nan")}) == b'{"x":null}'
+
+
+# ---- unions, words and columns
+
+
+def spoiled(*path: str | int, value: object) -> bytes:
+    """A plan's bytes with a right digest in which one value is another."""
+    stored = json.loads(encode(plan_of(tails(), tails_found())))
+    del stored["digest"]
+    *way, last = path
+    inner = stored
+    for step in way:
+        inner = inner[step]
+    assert last in inner or isinstance(last, int)
+    inner[last] = value
+    return sealed(stored)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("stages", 0, "inputs", 0, "kind"), "kafka", "Invalid value 'kafka' - at `$[0].kind`"),
+        (("stages", 0, "inputs", 0, "kind"), 7, "Expected `str`"),
+        (("stages", 0, "inputs", 0), {"name": "flights"}, "missing required field `kind`"),
+        (("stages", 0, "why", "reason"), "on a whim", "Invalid value 'on a whim'"),
+    ],
+)
+def test_a_kind_that_is_none_is_refused(path: tuple[str | int, ...], value: object, said: str) -> None:
+    what = refusal(spoiled(*path, value=value), Plan)
+    assert "does not fit coset.plan/2" in what
+    assert said in what
+
+
+def test_a_reason_that_is_none_is_refused() -> None:
+    assert "Invalid value 'on a whim'" in refusal(sealed(plain(why={"reason": "on a whim", "words": "so"})))
+
+
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        (("streams", 0, "declared", "null_keys"), "keep"),
+        (("streams", 0, "declared", "key_format"), "avro"),
+        (("stages", 0, "steps", 0, "op"), "explode"),
+        (("stages", 0, "scheme", "kind"), "sideways"),
+    ],
+)
+def test_a_word_that_is_none_of_its_kind_is_refused(path: tuple[str | int, ...], word: str) -> None:
+    what = refusal(spoiled(*path, value=word), Plan)
+    assert f"does not fit coset.plan/2: Invalid enum value {word!r}" in what
+
+
+def test_a_decision_that_is_none_is_refused() -> None:
+    assert "Invalid enum value 'maybe'" in refusal(sealed(plain(decision="maybe")))
+
+
+COLUMNS = ("streams", 0, "partitions", "fields")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ((*COLUMNS, "end"), {"first": "250", "step": 0}),
+        ((*COLUMNS, "end"), {"first": 250.0, "step": 0}),
+        ((*COLUMNS, "end"), {"first": True, "step": 0}),
+        ((*COLUMNS, "end"), ["250"] * 12),
+        ((*COLUMNS, "end"), [None] * 12),
+        ((*COLUMNS, "end"), 250),
+        ((*COLUMNS, "end"), {"prefix": "250", "rest": [""] * 12}),
+        ((*COLUMNS, "files"), []),
+        ((*COLUMNS, "files", "rows", "fields", "path"), [1] * 36),
+        ((*COLUMNS, "files", "rows", "fields", "path"), {"first": 0, "step": 1}),
+        ((*COLUMNS, "files", "rows", "fields", "path"), {"prefix": 1, "rest": [""] * 36}),
+        ((*COLUMNS, "files", "counts"), {"first": 2, "step": 0}),
+        (("streams", 0, "partitions", "count"), "12"),
+        (("streams", 0, "partitions"), []),
+        (("stages", 0, "tasks", "count"), "4"),
+        (("stages", 0, "tasks", "exceptions"), {"one": {}}),
+        (("stages", 0, "tasks", "exceptions"), {"1": {"task": "1", "reads": {}}}),
+    ],
+)
+def test_values_of_another_type_inside_what_is_drawn_together_are_refused(
+    path: tuple[str | int, ...], value: object
+) -> None:
+    assert "does not fit coset.plan/2" in refusal(spoiled(*path, value=value), Plan)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("streams", 0),
+        ("streams", 0, "declared"),
+        ("streams", 0, "partitions"),
+        COLUMNS,
+        ("stages", 0),
+        ("stages", 0, "inputs", 0),
+        ("stages", 0, "inputs", 0, "placement"),
+        ("stages", 0, "why"),
+        ("stages", 0, "tasks"),
+        ("groups", 0),
+    ],
+)
+def test_a_field_that_is_unknown_is_refused_wherever_it_is(path: tuple[str | int, ...]) -> None:
+    stored = json.loads(encode(plan_of(tails(), tails_found())))
+    for step in path:
+        stored = stored[step]
+    refusal(spoiled(*path, value=stored | {"more": 1}), Plan)

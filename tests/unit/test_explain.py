@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -12,8 +11,11 @@ from partitioning.cosets.assignment import assign
 from partitioning.documents.document import decode, digest, encode
 from partitioning.explain.explain import assignment_document, explain
 from partitioning.model.plan import Plan, TaskMove, TaskRef
+from partitioning.model.reasons import GroupLeft, LocationUnknown
 from partitioning.model.schemes import Scheme
+from partitioning.model.streams import Discovered
 from partitioning.sections import Section, markdown
+from partitioning.values import replace
 from tests.goldens import expect_golden
 from tests.plans import arrived, plan_of, tails, tails_found
 from tests.shown import merged, stream, unified
@@ -32,7 +34,7 @@ def many_tasks(null_keys: str = "own task") -> Pipeline:
     return pipeline
 
 
-def many_found(end: int = 250) -> list[object]:
+def many_found(end: int = 250) -> list[Discovered]:
     return [arrived("views", [end] * 8), arrived("clicks", [1_234_567] * 12), arrived("logs", [0, 3])]
 
 
@@ -134,7 +136,10 @@ def test_dealt_cosets_are_shown_with_who_dealt_them_and_until_when_a_task_is_lef
     plan = shown_tails("tasks(8)", dealt=[(0, 1, 2, 5), (3, 4, 6, 7)], batch=4)
     cooling = replace(plan, stages=(replace(plan.stages[0], cooling=(6, 4)),))
     shown = section(cooling, "Stage flights+planes")
-    assert shown.notes[0] == "Scheme tasks(8): 8 cosets, dealt to 2 tasks by shop.parts:ByBytes. as given."
+    assert shown.notes[0] == (
+        "Scheme tasks(8), 8 cosets: 8 as asked; dealt to 2 tasks by shop.parts:ByBytes; "
+        "flights filtered by h(key) mod 8."
+    )
     assert [row[shown.columns.index("owns")] for row in shown.rows] == ["0-2, 5", "3-4, 6-7"]
     assert [row[shown.columns.index("left until batch")] for row in shown.rows] == ["6", ""]
     assert shown.rows[0][-2] == "flights: h(key) mod 8 in 0, 1, 2, 5"
@@ -155,13 +160,13 @@ def test_groups_show_their_grouper_and_location_if_they_are_not_as_usual() -> No
         plan, grouper="shop.racks:near", groups=(replace(plan.groups[0], location="rack-1"), plan.groups[1])
     )
     shown = section(placed, "Task groups")
-    assert shown.notes == ("Tasks are dealt to groups by shop.racks:near.",)
+    assert shown.notes == ("Tasks are grouped by shop.racks:near.",)
     assert [row[-1] for row in shown.rows] == ["rack-1", ""]
 
 
 def test_moves_that_a_plan_tells_of_are_shown_with_their_reasons() -> None:
     plan = shown_tails()
-    told = replace(plan, moves=(TaskMove(TaskRef("flights+planes", 2), 1, 0, "group 2 left"),))
+    told = replace(plan, moves=(TaskMove(TaskRef("flights+planes", 2), 1, 0, GroupLeft(2, LocationUnknown())),))
     shown = section(told, "Task moves")
     assert shown.notes == ("1 task moved to another task group.",)
     assert shown.rows == (("flights+planes/2", "group 1", "group 0", "group 2 left"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
 from fractions import Fraction
 
 import pyarrow as pa
@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 
 from partitioning.cosets.assignment import assign
 from partitioning.hashes import placement_hash
-from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import EXCHANGE, STREAM, Input, Plan, PlannedPartition, PlannedStream, Stage, TaskRef
+from partitioning.model.graph import Op
+from partitioning.model.order import Order, OrderedStream
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
+from partitioning.model.plan import ExchangeInput, Input, Plan, PlannedPartition, StreamInput, TaskRef
 from partitioning.model.receipt import HeavyKey
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import tasks as tasks_scheme
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
-from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
-from spark_jobs.inspection import Inspection, rules_of
+from partitioning.values import replace
+from sources.reader import Batch
+from spark_jobs.intake import Proved
 from tests.plans import plan_of, tails, tails_found
 
 STAGE = "flights+planes"
@@ -30,13 +34,17 @@ def of_task(task: int, tasks: int = 4) -> list[str]:
     return [tail for tail in TAILS if placement_hash(tail) % tasks == task]
 
 
-def plan(op: str = "join", kind: str = STREAM, placement: str = "murmur2") -> Plan:
+def plan(op: Op = Op.JOIN, *, moved: bool = False, hash: str = MURMUR2) -> Plan:
     """The plan of 4 tasks, with another step, or reading its keys from an exchange."""
-    made = plan_of(tails(), tails_found())
-    (stage,) = made.stages
-    inputs = tuple(replace(each, kind=kind, placement=replace(each.placement, hash=placement)) for each in stage.inputs)
+    joining = plan_of(tails(), tails_found())
+    (stage,) = joining.stages
+    inputs: tuple[Input, ...] = tuple(
+        replace(read, placement=replace(read.placement, hash=hash)) for read in stage.streams
+    )
+    if moved:
+        inputs = tuple(ExchangeInput(read.name, read.step, read.placement) for read in inputs)
     steps = tuple(replace(step, op=op) if step.keyed else step for step in stage.steps)
-    return replace(made, stages=(replace(stage, inputs=inputs, steps=steps),))
+    return replace(joining, stages=(replace(stage, inputs=inputs, steps=steps),))
 
 
 def figures(taken: list[int], *keys: tuple[str, int]) -> Statistics:
@@ -69,7 +77,7 @@ def test_a_hot_key_is_isolated_by_the_fewest_tasks_that_leave_little_beside_it()
     (key, *_) = of_task(1)
     # 200 others share with it; a quarter of its own 300 are allowed: so a third of them.
     found = one(plan(), figures([100, 500, 100, 100], (key, 300)))
-    assert (found.remedy, found.scheme) == (ISOLATE, Scheme("tasks", 12))
+    assert (found.remedy, found.scheme) == (ISOLATE, tasks_scheme(12))
     assert found.why == "in one of 12 tasks it shares with about 67 records instead of 200"
 
 
@@ -102,14 +110,14 @@ def test_a_key_whose_task_is_no_heavier_than_others_needs_nothing() -> None:
 def test_behind_an_exchange_an_aggregated_key_is_combined_before_it_moves() -> None:
     (key, *_) = of_task(1)
     hot = figures([100, 500, 100, 100], (key, 300))
-    assert one(plan("aggregate", EXCHANGE), hot).remedy == COMBINE
-    assert one(plan("join", EXCHANGE), hot).remedy == ISOLATE
-    assert one(plan("aggregate", STREAM), hot).remedy == ISOLATE
+    assert one(plan(Op.AGGREGATE, moved=True), hot).remedy == COMBINE
+    assert one(plan(Op.JOIN, moved=True), hot).remedy == ISOLATE
+    assert one(plan(Op.AGGREGATE), hot).remedy == ISOLATE
 
 
 def test_an_opaque_placement_cannot_part_a_key_from_others() -> None:
     (key, *_) = of_task(1)
-    found = one(plan(placement=OPAQUE), figures([100, 500, 100, 100], (key, 300)))
+    found = one(plan(hash=OPAQUE), figures([100, 500, 100, 100], (key, 300)))
     assert (found.remedy, found.scheme) == (NOTHING, None)
     assert OPAQUE in found.why
 
@@ -133,19 +141,26 @@ def test_without_figures_or_keyed_steps_there_are_no_hot_keys() -> None:
 FILE = InputFile("s3://landing/topics/views/partition=0/views+0+0000000000.parquet", 1, "etag", 0, 100_000)
 
 
-def inspected(keys: list[str | None], tasks: int = 1, task: int = 0, batch: int = 1000) -> tuple[HeavyKey, ...]:
-    declared = Stream("views", "s3://landing/topics", "k", 1, null_keys="drop")
-    part = PlannedPartition(0, 0, 0, 0, len(keys), 1, (FILE,))
-    stream = PlannedStream(declared, (Column("k", "VARCHAR"), Column("_offset", "BIGINT")), (part,))
-    dealt = assign([("views", 1)], Scheme("tasks", tasks)).tasks
-    read = Input("views", STREAM, "views", Placement("k", "string", "murmur2", 1))
-    stage = Stage("views", (read,), (), (), f"tasks({tasks})", tasks, "", dealt)
-    seen = Inspection(stream, rules_of(stage, dealt[task], stream, 0, 1))
+def inspected(keys: Sequence[str | None], tasks: int = 1, task: int = 0, batch: int = 1000) -> tuple[HeavyKey, ...]:
+    """The heavy keys that one of so many tasks finds among these records, of which it reads a batch at a time."""
+    planned = PlannedPartition(0, 0, 0, 0, len(keys), 1, (FILE,))
+    ordered = OrderedStream(
+        StreamInput("views", Placement("k", KeyFormat.STRING, MURMUR2, 1), 1, NullKeys.DROP),
+        Stream("views", "s3://landing/topics", "k", 1, null_keys=NullKeys.DROP),
+        (Column("k", "VARCHAR"), Column("_offset", "BIGINT")),
+        (planned,),
+    )
+    dealt = assign([("views", 1)], tasks_scheme(tasks)).tasks
+    order = Order(
+        "sha256:plan", "p", 0, 0, "s3://test/store", "views", tasks, dealt[task], (ordered,), (), (), key_sample=1
+    )
+    inspection = Proved(order, ordered, planned)
     for start in range(0, len(keys), batch):
-        some = pa.array(keys[start : start + batch], pa.string())
-        offsets = pa.array(range(start, start + len(some)), pa.int64())
-        seen.take(pa.record_batch({"k": some, "_offset": offsets}), FILE)
-    return seen.receipt().heavy
+        read = pa.array(keys[start : start + batch], pa.string())
+        offsets = pa.array(range(start, start + len(read)), pa.int64())
+        records = pa.record_batch({"k": read, "_offset": offsets})
+        inspection.records(Batch(0, FILE.start, FILE.end, FILE.path, records))
+    return inspection.receipt().heavy
 
 
 def test_a_key_with_a_tenth_of_the_records_is_found_among_many() -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from partitioning.documents.document import digest, encode, pack
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.store import MemoryStore
+from partitioning.documents.store import Entry
 from partitioning.errors import Conflict, Refused
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
-from partitioning.model.verdict import ABANDON, PUBLISH, Commit, Verdict
+from partitioning.model.verdict import Commit, Decision, GivenUp, Verdict
+from partitioning.values import replace
+from tests.memory_store import MemoryStore
 from tests.plans import plan_of, tails, tails_found
+
+BECAUSE = GivenUp("because")
 
 
 @pytest.fixture
@@ -27,12 +30,12 @@ def put_plan(ledger: Ledger, batch: int = 0, parent: Plan | None = None) -> Plan
     return ledger.put_plan(made)
 
 
-def decide(ledger: Ledger, plan: Plan, decision: str = PUBLISH) -> Verdict:
-    return ledger.put_verdict(Verdict(digest(plan), plan.batch, decision, 0, "because", ()))
+def decide(ledger: Ledger, plan: Plan, decision: Decision = Decision.PUBLISH) -> Verdict:
+    return ledger.put_verdict(Verdict(digest(plan), plan.batch, decision, 0, BECAUSE, ()))
 
 
 def commit(ledger: Ledger, plan: Plan) -> Commit:
-    return ledger.put_commit(Commit(digest(plan), plan.batch, "sha256:0", (), ()))
+    return ledger.put_commit(Commit(digest(plan), plan.batch, "sha256:0", ()))
 
 
 def test_a_new_pipeline_stands_nowhere(ledger: Ledger) -> None:
@@ -58,7 +61,7 @@ def test_a_batch_that_is_to_be_published_is_open_until_its_commit_is_there(ledge
 
 def test_an_abandoned_batch_is_closed_and_published_nothing(ledger: Ledger) -> None:
     plan = put_plan(ledger)
-    verdict = decide(ledger, plan, ABANDON)
+    verdict = decide(ledger, plan, Decision.ABANDON)
     assert ledger.standing() == Standing(plan, verdict)
     assert not ledger.standing().open
 
@@ -68,9 +71,9 @@ def test_what_counts_as_published_skips_abandoned_batches(ledger: Ledger) -> Non
     decide(ledger, first)
     commit(ledger, first)
     second = put_plan(ledger, 1, first)
-    decide(ledger, second, ABANDON)
+    decide(ledger, second, Decision.ABANDON)
     third = put_plan(ledger, 2, second)
-    decide(ledger, third, ABANDON)
+    decide(ledger, third, Decision.ABANDON)
     assert ledger.standing().published == first
     fourth = put_plan(ledger, 3, third)
     assert (ledger.standing().plan, ledger.standing().published) == (fourth, first)
@@ -108,7 +111,7 @@ def test_a_plan_under_the_wrong_name_is_refused(ledger: Ledger, changes: dict[st
 
 def test_a_verdict_on_another_plan_is_refused(ledger: Ledger) -> None:
     put_plan(ledger)
-    ledger.put_verdict(Verdict("sha256:else", 0, PUBLISH, 0, "because", ()))
+    ledger.put_verdict(Verdict("sha256:else", 0, Decision.PUBLISH, 0, BECAUSE, ()))
     with pytest.raises(Refused, match="the verdict is on plan sha256:else"):
         ledger.standing()
 
@@ -124,7 +127,7 @@ def test_a_corrupt_plan_is_refused_with_its_address(ledger: Ledger, spoil: Calla
 
 def test_the_newest_plan_is_found_where_the_listing_lags_behind() -> None:
     class Lagging(MemoryStore):
-        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+        def list(self, prefix: str) -> Iterator[Entry]:
             return iter(())
 
     ledger = Ledger(Lagging(), "tail_activity")
@@ -151,9 +154,9 @@ def test_the_first_plan_of_a_batch_stays_and_the_second_planner_is_given_it(ledg
 def test_the_first_verdict_stays_and_a_different_decision_is_a_conflict(ledger: Ledger) -> None:
     plan = put_plan(ledger)
     first = decide(ledger, plan)
-    assert ledger.put_verdict(replace(first, why="later")) == first
+    assert ledger.put_verdict(replace(first, why=GivenUp("later"))) == first
     with pytest.raises(Conflict, match="batch 0 is already decided: publish"):
-        decide(ledger, plan, ABANDON)
+        decide(ledger, plan, Decision.ABANDON)
     assert ledger.verdict(0) == first
 
 

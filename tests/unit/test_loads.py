@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Refused
 from partitioning.model.plan import Stage
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.tasks import Task
 from partitioning.planning.partitioners.by_load import FINEST, ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, PartitioningContext, dealt
+from partitioning.values import replace
+from tests.plans import dealt_stage
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 Keys = tuple[int, tuple[int, ...]]
@@ -49,8 +49,7 @@ def keys(shares: tuple[Share, ...]) -> list[Keys]:
 
 
 def loaded(cosets: int) -> Stage:
-    tasks = tuple(Task(number, {}, owns=(number,)) for number in range(cosets))
-    return Stage("views", (), (), (), "cogroup", cosets, "", tasks)
+    return dealt_stage("views", cosets, [(number,) for number in range(cosets)])
 
 
 @pytest.mark.parametrize(("name", "before", "apex", "right"), STEPS, ids=[step[0] for step in STEPS])
@@ -143,12 +142,11 @@ def test_hot_shares_are_split_until_all_are_within_bounds_each_after_its_cool_do
     partitioner = PartitionerRef("partitioning.planning.partitioners.by_load:ByThroughput", arguments)
     stage, history = loaded(2), []
     for batch in range(1, 8):
-        each = {residue: (20_000 if residue % 2 else 160_000) * 2 // stage.cosets for residue in range(stage.cosets)}
-        figures = {task.task: TaskFigures(sum(each[residue] for residue in task.owns), 0) for task in stage.tasks}
+        records = [(20_000 if residue % 2 else 160_000) * 2 // stage.cosets for residue in range(stage.cosets)]
+        figures = {task.task: TaskFigures(sum(records[residue] for residue in task.owns), 0) for task in stage.tasks}
         shares = dealt(partitioner, "views", cosets=2, inputs=(), previous=stage, figures=figures, batch=batch)
-        tasks = tuple(Task(number, {}, owns=owned) for number, owned in enumerate(shares.owners))
-        stage = Stage("views", (), (), (), "cogroup", shares.cosets, "", tasks, None, shares.cooling)
-        history.append((len(tasks), shares.cooling))
+        stage = dealt_stage("views", shares.cosets, shares.owners, shares.cooling)
+        history.append((len(stage.tasks), shares.cooling))
     assert history == [
         (3, (3, 0, 3)),
         (3, ()),

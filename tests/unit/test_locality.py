@@ -7,12 +7,12 @@ import socket
 import pytest
 
 from partitioning.documents.locations import check_location, put, read
-from partitioning.documents.store import MemoryStore
 from partitioning.errors import Refused
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 from partitioning.planning.groups.grouping import SizedTask, grouped
 from spark_jobs.location import ENVIRONMENT
+from tests.memory_store import MemoryStore
 
 REFS = [TaskRef("views", number) for number in range(6)]
 GROUPS = tuple(TaskGroup(number, (*REFS[2 * number : 2 * number + 2],), 0, 0) for number in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.model.placement import Placement
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import VERSION, Plan, Stage
 from partitioning.model.statistics import TaskFigures
 from partitioning.model.tasks import Task
@@ -31,9 +31,11 @@ from partitioning.planning.partitioners.partitioners import (
     dealt,
     notify,
 )
+from partitioning.values import replace
+from tests.plans import dealt_stage
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
-TAIL = Placement("tailnum", "string", "murmur2", 12)
+TAIL = Placement("tailnum", KeyFormat.STRING, MURMUR2, 12)
 seen: list[object] = []
 
 
@@ -69,8 +71,7 @@ def deal(
 
 
 def stage(cosets: int, *owners: tuple[int, ...], cooling: tuple[int, ...] = ()) -> Stage:
-    tasks = tuple(Task(number, {"flights": ()}, owns=owned) for number, owned in enumerate(owners))
-    return Stage("flights", (), (), (), "cogroup", cosets, "", tasks, None, cooling)
+    return dealt_stage("flights", cosets, owners, cooling)
 
 
 def plan(*stages: Stage) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +16,7 @@ from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.lettering import fitted, width
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
+from partitioning.values import replace
 from tests.goldens import expect_golden
 from tests.shown import fed, merged, stage, stream, tails, unified
 from tests.shown import plan as whole

@@ -13,7 +13,7 @@ import pytest
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash, key_bytes, murmur2, placement_hash
-from partitioning.model.placement import KEY_FORMATS
+from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Stream
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -23,7 +23,7 @@ READERS = {"string": str, "long": int, "int": int, "double": float, "uuid": uuid
 
 
 def test_the_vectors_cover_every_key_format() -> None:
-    assert {vector["type"] for vector in VECTORS} >= set(KEY_FORMATS)
+    assert {vector["type"] for vector in VECTORS} >= set(KeyFormat)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['type']}-{vector['hex'][:16]}")
@@ -33,7 +33,7 @@ def test_bytes_hash_and_place_as_kafka_does(vector: dict[str, Any]) -> None:
     assert {count: found % int(count) for count in vector["partition"]} == vector["partition"]
 
 
-@pytest.mark.parametrize("key_format", KEY_FORMATS)
+@pytest.mark.parametrize("key_format", KeyFormat)
 def test_keys_are_serialised_as_kafka_does(key_format: str) -> None:
     checked = 0
     for vector in VECTORS:
@@ -158,21 +158,21 @@ def test_a_placement_without_a_hash_is_refused(name: str) -> None:
         hash_of(name, "stream 'views'")
 
 
-@pytest.mark.parametrize("placement", ["murmur2", "java", "opaque", "shop.codecs:country"])
-def test_a_stream_may_be_placed_by_any_of_these(placement: str) -> None:
-    assert Stream("views", "s3://landing/topics", "member", 4, placement=placement).findings() == ()
+@pytest.mark.parametrize("hash", ["murmur2", "java", "opaque", "shop.codecs:country"])
+def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
+    assert Stream("views", "s3://landing/topics", "member", 4, hash=hash).findings() == ()
 
 
 @pytest.mark.parametrize(
-    ("placement", "key_format", "what"),
+    ("hash", "key_format", "what"),
     [
-        ("murmur3", "string", "unknown placement 'murmur3'"),
-        ("shop.codecs", "string", "unknown placement 'shop.codecs'"),
-        ("java", "bytes", "no common hash"),
+        ("murmur3", KeyFormat.STRING, "unknown hash 'murmur3'"),
+        ("shop.codecs", KeyFormat.STRING, "unknown hash 'shop.codecs'"),
+        ("java", KeyFormat.BYTES, "no common hash"),
     ],
 )
-def test_a_stream_that_declares_no_such_placement_is_refused(placement: str, key_format: str, what: str) -> None:
-    stream = Stream("views", "s3://landing/topics", "member", 4, key_format, placement=placement)
+def test_a_stream_that_declares_no_such_hash_is_refused(hash: str, key_format: KeyFormat, what: str) -> None:
+    stream = Stream("views", "s3://landing/topics", "member", 4, key_format, hash=hash)
     (finding,) = stream.findings()
     assert what in finding.what
     assert finding.where == "stream 'views'"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
@@ -14,6 +12,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
 from partitioning.planning.planner import KEYS_COMPARED, plan_batch
+from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
 HASHES = (("a", "murmur2"), ("b", "java"))
@@ -195,7 +194,7 @@ def test_what_is_moved_and_what_is_state_is_sized_by_the_last_batch() -> None:
 
 def test_the_records_that_move_of_a_stream_are_counted_and_not_estimated() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
-    a, b = (pipeline.stream(name, key="tailnum", partitions=2, placement=hash) for name, hash in HASHES)
+    a, b = (pipeline.stream(name, key="tailnum", partitions=2, hash=hash) for name, hash in HASHES)
     a.join(b, "1 AS one").write("t")
     plan = plan_of(pipeline, [arrived("a", [90, 10]), arrived("b", [5, 5])])
     assert [(exchange.source, exchange.moves) for exchange in plan.exchanges] == [("b", 10)]

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from batches.planning import not_runnable
-from partitioning.model.graph import Step
-from partitioning.model.placement import Placement
-from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Exchange, Input, Plan, Stage
+from partitioning.model.graph import Op, Step
+from partitioning.model.placement import KeyFormat, Placement
+from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, StreamInput
+from partitioning.model.reasons import AskedFor, GcdOf
+from partitioning.model.schemes import COGROUP
 from partitioning.model.streams import Column
 from partitioning.model.tasks import Task
+from partitioning.values import replace
 from tests.plans import plan_of, tails, tails_found
 
 COUNTED = Step(
-    "counted", "combine", ("joined",), "SELECT 1 AS one", ("1 AS one",), "tailnum", keyed=True, state=True, fan_in=2
+    "counted", Op.COMBINE, ("joined",), "SELECT 1 AS one", ("1 AS one",), "tailnum", keyed=True, state=True, fan_in=2
 )
 SCORED = Step(
-    "scored", "process", ("joined",), "", (), "tailnum", function="shop.scores:score", columns=(Column("t", "DATE"),)
+    "scored", Op.PROCESS, ("joined",), "", (), "tailnum", function="shop.scores:score", columns=(Column("t", "DATE"),)
 )
-BY_ORIGIN = Placement("origin", "string", "murmur2", 3)
+BY_ORIGIN = Placement("origin", KeyFormat.STRING, "murmur2", 3)
 
 
 def plan() -> Plan:
@@ -41,10 +43,15 @@ def read_otherwise(stage: Stage, **change: object) -> Stage:
     return replace(stage, inputs=(replace(stage.inputs[0], **change), *stage.inputs[1:]))
 
 
+def read_a_result(stage: Stage) -> Stage:
+    first = stage.inputs[0]
+    return replace(stage, inputs=(ResultInput(first.name, first.step, first.placement), *stage.inputs[1:]))
+
+
 def exchanged() -> Plan:
-    exchange = Exchange("joined.exchange", "joined", "flights+planes", BY_ORIGIN, ("counted",), "dirty since joined")
-    read = Input("joined.exchange", EXCHANGE, "joined", BY_ORIGIN)
-    later = Stage("joined", (read,), (), (), "cogroup", 3, "", (), wave=1)
+    exchange = Exchange("joined.exchange", "joined", "flights+planes", BY_ORIGIN, ("counted",), AskedFor(3))
+    read = ExchangeInput("joined.exchange", "joined", BY_ORIGIN)
+    later = Stage("joined", (read,), (), (), COGROUP, 3, GcdOf((3,), 3), False, (), wave=1)
     found = plan()
     return replace(found, exchanges=(exchange,), stages=(*found.stages, later))
 
@@ -52,7 +59,7 @@ def exchanged() -> Plan:
 CASES: dict[str, tuple[Callable[[], Plan], list[str]]] = {
     "an exchange": (exchanged, ["exchange joined.exchange moves the records of joined to murmur2(origin) mod 3"]),
     "a result": (
-        lambda: staged(lambda stage: read_otherwise(stage, kind=RESULT)),
+        lambda: staged(read_a_result),
         ["what flights gives is read from an earlier stage"],
     ),
     "state": (lambda: more_steps(COUNTED), ["step counted goes on from its own result of the batch before"]),
@@ -68,19 +75,16 @@ CASES: dict[str, tuple[Callable[[], Plan], list[str]]] = {
             "step counted goes on from its own result of the batch before",
         ],
     ),
-    "another partition count": (
-        lambda: staged(lambda stage: read_otherwise(stage, placement=replace(stage.inputs[0].placement, partitions=4))),
-        ["stream flights has 12 partitions now and is read as 4"],
+}
+
+# What an order says of a task is obeyed, whatever rule it was made by.
+OBEYED: dict[str, Callable[[Stage], Stage]] = {
+    "another partition count": lambda stage: read_otherwise(
+        stage, placement=replace(stage.inputs[0].placement, partitions=4)
     ),
-    "some of the partitions": (
-        lambda: staged(lambda stage: read_otherwise(stage, only=(4, 5))),
-        ["of stream flights partitions 4, 5 are read apart from the others"],
-    ),
-    "cosets dealt to fewer tasks": (
-        lambda: staged(
-            lambda stage: replace(stage, tasks=(Task(0, {"flights": (0,)}, owns=(0,)), Task(1, {}, owns=(1, 2, 3))))
-        ),
-        ["the cosets are dealt to tasks otherwise than one each, from task 1 on"],
+    "some of the partitions": lambda stage: read_otherwise(stage, only=(4, 5)),
+    "cosets dealt to fewer tasks": lambda stage: replace(
+        stage, tasks=(Task(0, {"flights": (0,)}, owns=(0,)), Task(1, {}, owns=(1, 2, 3)))
     ),
 }
 
@@ -94,7 +98,14 @@ def test_each_part_that_does_not_run_yet_is_a_finding(case: str) -> None:
     assert all("`coset explain tail_activity` shows the plan" in finding.then for finding in found)
 
 
+@pytest.mark.parametrize("case", OBEYED)
+def test_whatever_tasks_read_and_take_of_streams_runs(case: str) -> None:
+    changed = staged(OBEYED[case])
+    assert changed != plan()
+    assert not_runnable(changed) == ()
+
+
 def test_a_plan_of_streams_and_sql_runs() -> None:
     found = plan()
-    assert {each.kind for stage in found.stages for each in stage.inputs} == {STREAM}
+    assert {type(each) for stage in found.stages for each in stage.inputs} == {StreamInput}
     assert not_runnable(found) == ()

@@ -11,7 +11,7 @@ from partitioning.errors import Refused
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.planning.groups.balance import Balance
-from partitioning.planning.groups.grouping import Dealt, SizedTask, grouped
+from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.samza.groupers import group_by_container_count, group_by_container_ids
 from tests.samza_containers import Compared, cases, located, resized, tasks, totals
 
@@ -20,15 +20,15 @@ BY_IDS = [case for case in cases("group_by_container_ids.json") if case["kind"] 
 RESIZED, LOCATED = resized(), located()
 
 
-def containers(dealt: Dealt) -> dict[int, list[str]]:
+def containers(answer: Grouped) -> dict[int, list[str]]:
     """The names of the tasks of each group, sorted as text, as Samza's answers are."""
     found: dict[int, list[str]] = {}
-    for task, group in dealt.groups.items():
+    for task, group in answer.groups.items():
         found.setdefault(group, []).append(task.stage)
     return {group: sorted(names) for group, names in found.items()}
 
 
-def by_count(case: Mapping[str, Any]) -> Dealt:
+def by_count(case: Mapping[str, Any]) -> Grouped:
     before = {TaskRef(name, 0): int(container) for name, container in case["previous"].items()}
     return group_by_container_count(tasks(case["tasks"]), range(case["containerCount"]), before, Locality())
 
@@ -41,7 +41,7 @@ def named(case: Mapping[str, Any]) -> str:
 def test_group_by_container_count_answers_as_samza(case: Mapping[str, Any]) -> None:
     result = case["result"]
     if result.get("error") == "NullPointerException":
-        # The one deviation: as many tasks as before with other names make Samza fail; they are dealt anew.
+        # The one deviation: as many tasks as before with other names make Samza fail; they are grouped anew.
         assert by_count(case) == by_count({**case, "previous": {}})
     elif "error" in result:
         with pytest.raises(Refused):
@@ -60,14 +60,14 @@ def test_group_by_container_ids_answers_as_samza(case: Mapping[str, Any]) -> Non
         with pytest.raises(Refused):
             group_by_container_ids(tasks(case["tasks"]), groups, {}, Locality())
     else:
-        dealt = group_by_container_ids(tasks(case["tasks"]), groups, {}, Locality())
-        assert {names[group]: found for group, found in containers(dealt).items()} == case["result"]
+        answer = group_by_container_ids(tasks(case["tasks"]), groups, {}, Locality())
+        assert {names[group]: found for group, found in containers(answer).items()} == case["result"]
 
 
-def test_as_many_tasks_with_other_names_are_dealt_anew_where_samza_fails() -> None:
+def test_as_many_tasks_with_other_names_are_grouped_anew_where_samza_fails() -> None:
     before = {TaskRef(f"old-{number}", 0): number % 3 for number in range(6)}
-    dealt = group_by_container_count(tasks([f"new-{number}" for number in range(6)]), range(2), before, Locality())
-    assert containers(dealt) == {0: ["new-0", "new-2", "new-4"], 1: ["new-1", "new-3", "new-5"]}
+    answer = group_by_container_count(tasks([f"new-{number}" for number in range(6)]), range(2), before, Locality())
+    assert containers(answer) == {0: ["new-0", "new-2", "new-4"], 1: ["new-1", "new-3", "new-5"]}
 
 
 @pytest.mark.parametrize("name", ["group_by_container_count", "group_by_container_ids"])

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.model.plan import EXCHANGE, STATE, Input, Plan, Stage
-from partitioning.model.tasks import Task
-from tests.plans import arrived, plan_of
+from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
+from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 
 
@@ -61,25 +60,18 @@ def keyed(plan: Plan) -> Stage:
     return stage
 
 
-def takers(plan: Plan, h: int, before: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+def met(plan: Plan, h: int, before: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
     """Of each place where the keyed stage finds a record of this hash, or its state, the tasks that take it."""
-    stage, moved = keyed(plan), {each.name: each for each in plan.exchanges}
-    for each in stage.inputs:
-        if each.kind in (EXCHANGE, STATE):
-            yield tuple(taking(stage.tasks, each, h % each.placement.partitions, h))
+    stage = keyed(plan)
+    for read in stage.inputs:
+        if not isinstance(read, StreamInput):
+            yield tuple(takers(stage.tasks, read.name, h % read.placement.partitions, h))
             continue
-        apart = [exchange.only for exchange in moved.values() if exchange.source == each.name]
-        count = len(plan.stream(each.name).partitions)
-        for partition in {h % count, h % before.get(each.name, count)}:
-            if partition < count and not any(only is None or partition in only for only in apart):
-                yield tuple(taking(stage.tasks, each, partition, h))
-
-
-def taking(tasks: tuple[Task, ...], read: Input, partition: int, h: int) -> Iterator[int]:
-    for task in tasks:
-        kept = task.filters.get(read.name)
-        if partition in task.reads.get(read.name, ()) and (kept is None or h % kept.modulus in kept.residues):
-            yield task.task
+        moved = [exchange.only for exchange in plan.exchanges if exchange.source == read.name]
+        count = len(plan.stream(read.name).partitions)
+        for partition in {h % count, h % before.get(read.name, count)}:
+            if partition < count and not any(only is None or partition in only for only in moved):
+                yield tuple(takers(stage.tasks, read.name, partition, h))
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "tasks(3)"])
@@ -89,10 +81,10 @@ def test_every_key_meets_its_state_and_its_other_streams_after_every_change_of_c
         before, now = named(case["previousInputs"]), named(case["inputs"])
         changed, following = batches(before, now, scheme)
         if before:
-            assert STATE in {each.kind for each in keyed(changed).inputs}
+            assert any(isinstance(read, StateInput) for read in keyed(changed).inputs)
         for plan, held in ((changed, before), (following, {})):
             for h in range(lcm(keyed(plan).cosets, *now.values(), *before.values())):
-                found = set(takers(plan, h, held))
+                found = set(met(plan, h, held))
                 assert len(found) == 1, (case["id"], h, found)
                 assert len(found.pop()) == 1, (case["id"], h)
 

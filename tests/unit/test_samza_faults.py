@@ -16,7 +16,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
-from tests.plans import arrived, plan_of
+from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 
 PARTITIONS = 4
@@ -56,18 +56,15 @@ def planned(schemes: Sequence[str], *, unpublished: Sequence[int] = ()) -> list[
 
 
 def taken(plan: Plan) -> dict[tuple[int, int], list[int]]:
-    """The tasks that take each record of the batch, by partition and offset: all reads and filters, one by one."""
-    found: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    """The tasks that take each record of the batch, by partition and offset: all tasks, one by one."""
     (stage,) = plan.stages
-    for task in stage.tasks:
-        for partition in task.reads["views"]:
-            span = plan.stream("views").range(partition)
-            for offset in range(span.start, span.end):
-                h = placement_hash(log(2)[partition][offset])
-                kept = task.filters.get("views")
-                if kept is None or h % kept.modulus in kept.residues:
-                    found[partition, offset].append(task.task)
-    return found
+    hashes = [[placement_hash(key) for key in keys] for keys in log(2)]
+    return {
+        (number, offset): takers(stage.tasks, "views", number, hashes[number][offset])
+        for number in range(PARTITIONS)
+        for span in [plan.stream("views").range(number)]
+        for offset in range(span.start, span.end)
+    }
 
 
 def expect_every_record_once(published: Sequence[Plan]) -> None:

@@ -14,7 +14,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash
 from partitioning.model.schemes import Scheme
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, key_bucket
-from tests.plans import arrived, plan_of
+from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
 
 # Java's type of a key: the format it has here, and how the answers write it.
@@ -67,10 +67,9 @@ def test_a_key_whose_hash_java_cannot_make_positive_has_no_task_in_samza_but_one
     assert key_bucket(key, "0", 3, key_format=key_format) < 0
     assert all(key_bucket(key, "0", factor, key_format=key_format, build=ELASTIC_FINAL) < 0 for factor in range(3, 17))
     tasks = assign([("views", 8)], Scheme.parse("elastic(3)")).tasks
-    for placement in ("murmur2", "java"):
-        h = hash_of(placement, "here")(key, key_format)
-        takers = [task.task for task in tasks if h % 8 in task.reads["views"] and h % 24 == task.task]
-        assert len(takers) == 1
+    for hash in ("murmur2", "java"):
+        h = hash_of(hash, "here")(key, key_format)
+        assert takers(tasks, "views", h % 8, h) == [h % 24]
 
 
 def test_the_placement_java_gives_the_releases_buckets_and_nought_for_the_negative_ones() -> None:
@@ -106,8 +105,8 @@ def test_streams_whose_keys_are_hashed_in_two_ways_do_not_meet_in_samza_but_thro
 ) -> None:
     assert key_bucket(10, "0", 4, key_format="int") != key_bucket("10", "0", 4)
     pipeline = Pipeline("met", source="s3://landing/topics")
-    views = pipeline.stream("views", key="tailnum", key_format=key_format, partitions=4, placement=placement)
-    clicks = pipeline.stream("clicks", key="tailnum", partitions=4, placement="java")
+    views = pipeline.stream("views", key="tailnum", key_format=key_format, partitions=4, hash=placement)
+    clicks = pipeline.stream("clicks", key="tailnum", partitions=4, hash="java")
     views.join(clicks, "views.dep_delay", name="met").write("met")
     plan = plan_of(pipeline, [arrived("views", [1] * 4), arrived("clicks", [1] * 4)])
     (exchange,) = plan.exchanges

@@ -6,10 +6,13 @@ import pyarrow as pa
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest
 from partitioning.hashes import hash_of, placement_hash
-from partitioning.model.plan import Plan
+from partitioning.model.order import order_of
+from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt
-from spark_jobs.inspection import Inspection, rules_of
+from sources.reader import Batch
+from spark_jobs.intake import Proved
 from tests.plans import arrived, plan_of
 
 KEYS = [f"user-{number}" for number in range(200)]
@@ -23,28 +26,28 @@ def length_and_end(key: str) -> int:
 OWN = "tests.unit.test_samza_placement:length_and_end"
 
 
-def planned(placement: str) -> Plan:
+def plan_by(hash: str) -> Plan:
     pipeline = Pipeline("counted", source="s3://landing/topics")
-    views = pipeline.stream("views", key="tailnum", partitions=4, placement=placement)
+    views = pipeline.stream("views", key="tailnum", partitions=4, hash=hash)
     views.aggregate("count(*) AS views").write("counted")
     return plan_of(pipeline, [arrived("views", [100] * 4)], scheme="elastic(2)")
 
 
 def inspected(plan: Plan, task: int, keys: list[str]) -> tuple[list[str], PartitionReceipt]:
     """What a task takes of these records of the partition that it reads, and its receipt."""
-    (stage,) = plan.stages
-    reader = stage.tasks[task]
-    (partition,) = reader.reads["views"]
-    stream = plan.stream("views")
-    inspection = Inspection(stream, rules_of(stage, reader, stream, partition, 1))
-    batch = pa.record_batch({"tailnum": keys, "_offset": range(len(keys))})
-    taken = inspection.take(batch, stream.partitions[partition].files[0])
+    order = order_of(plan, digest(plan), TaskRef("views", task), 0, "s3://test/store")
+    (ordered,) = order.inputs
+    (planned,) = ordered.partitions
+    (file,) = planned.files
+    inspection = Proved(order, ordered, planned)
+    records = pa.record_batch({"tailnum": keys, "_offset": range(len(keys))})
+    taken = inspection.records(Batch(planned.partition, file.start, file.end, file.path, records))
     return taken["tailnum"].to_pylist(), inspection.receipt()
 
 
-@pytest.mark.parametrize("placement", ["murmur2", "java", OWN])
-def test_a_task_takes_the_keys_of_its_own_residue_by_the_hash_that_is_declared(placement: str) -> None:
-    h, plan = hash_of(placement, "here"), planned(placement)
+@pytest.mark.parametrize("hash", ["murmur2", "java", OWN])
+def test_a_task_takes_the_keys_of_its_own_residue_by_the_hash_that_is_declared(hash: str) -> None:
+    h, plan = hash_of(hash, "here"), plan_by(hash)
     found = []
     for task in range(8):
         there = [key for key in KEYS if h(key, "string") % 4 == task % 4][:100]
@@ -55,9 +58,9 @@ def test_a_task_takes_the_keys_of_its_own_residue_by_the_hash_that_is_declared(p
     assert len(found) == len(set(found)) > 100
 
 
-@pytest.mark.parametrize("placement", ["java", OWN])
-def test_a_producer_that_placed_by_another_hash_is_caught(placement: str) -> None:
+@pytest.mark.parametrize("hash", ["java", OWN])
+def test_a_producer_that_placed_by_another_hash_is_caught(hash: str) -> None:
     there = [key for key in KEYS if placement_hash(key) % 4 == 0]
-    foreign = sum(hash_of(placement, "here")(key, "string") % 4 != 0 for key in there)
-    _, receipt = inspected(planned(placement), 0, there)
+    foreign = sum(hash_of(hash, "here")(key, "string") % 4 != 0 for key in there)
+    _, receipt = inspected(plan_by(hash), 0, there)
     assert receipt.foreign == foreign > 0

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from cli.main import app
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.model.schemes import COGROUP, Scheme
+from partitioning.model.schemes import COGROUP, MAX, elastic
+from partitioning.model.schemes import tasks as tasks_scheme
 
 FILE = """
 scheme = "cogroup"
@@ -37,7 +38,7 @@ def refused(text: str) -> list[tuple[str, str, str]]:
 def test_a_file_sets_what_may_be_set() -> None:
     assert Settings.read(FILE, "settings.toml") == Settings(
         scheme=COGROUP,
-        schemes={"flights+planes": Scheme("elastic", 2)},
+        schemes={"flights+planes": elastic(2)},
         partitioners={
             "flights+planes": PartitionerRef("shop.parts:ByCountry"),
             "totals": PartitionerRef("shop.parts:ByLoad", {"maximum": 30000, "minimum": 10000, "cool_down": 2}),
@@ -98,14 +99,14 @@ def test_the_command_line_goes_over_the_file() -> None:
     base = Settings.read(FILE, "settings.toml")
     assert Settings.parse(base=base) == base
     settings = Settings.parse(scheme=["tasks(6)", "flights+planes=max", "totals=tasks(2)"], groups=1, base=base)
-    assert settings.scheme == Scheme("tasks", 6)
-    assert settings.schemes == {"flights+planes": Scheme("max"), "totals": Scheme("tasks", 2)}
+    assert settings.scheme == tasks_scheme(6)
+    assert settings.schemes == {"flights+planes": MAX, "totals": tasks_scheme(2)}
     assert (settings.groups, settings.limit, settings.grouper) == (1, 1000, "shop.groups:own")
     assert settings.partitioners == base.partitioners
 
 
 def test_one_scheme_alone_holds_for_all_stages() -> None:
-    assert Settings.parse(scheme="elastic(2)", groups=3, limit=5) == Settings(Scheme("elastic", 2), groups=3, limit=5)
+    assert Settings.parse(scheme="elastic(2)", groups=3, limit=5) == Settings(elastic(2), groups=3, limit=5)
     assert Settings.parse() == DEFAULTS
 
 

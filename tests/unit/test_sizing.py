@@ -7,7 +7,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
-from partitioning.model.placement import OPAQUE
+from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.planner import plan_batch
@@ -17,22 +17,22 @@ from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 STAGE = "flights+planes"
 
 
-def joined(flights: int, planes: int, placement: str = "murmur2") -> Pipeline:
+def joined(flights: int, planes: int, hash: str = MURMUR2) -> Pipeline:
     pipeline = Pipeline("tails", source="s3://landing/topics")
-    left = pipeline.stream("flights", key="tailnum", partitions=flights, placement=placement)
-    right = pipeline.stream("planes", key="tailnum", partitions=planes, placement=placement)
+    left = pipeline.stream("flights", key="tailnum", partitions=flights, hash=hash)
+    right = pipeline.stream("planes", key="tailnum", partitions=planes, hash=hash)
     left.join(right, "flights.dep_delay", name="joined").write("tails")
     return pipeline
 
 
-def plan(flights: int = 12, planes: int = 12, records: int = 1000, placement: str = "murmur2") -> Plan:
+def plan(flights: int = 12, planes: int = 12, records: int = 1000, hash: str = MURMUR2) -> Plan:
     """As many records in each stream partition; a record has 10 bytes."""
     found = [arrived("flights", [records] * flights), arrived("planes", [records] * planes)]
-    return plan_of(joined(flights, planes, placement), found)
+    return plan_of(joined(flights, planes, hash), found)
 
 
-def sized(made: Plan, *history: Statistics, **targets: float) -> Sized:
-    (stage,) = propose(made, history, Targets(**targets)).stages
+def sized(made: Plan, targets: Targets, *history: Statistics) -> Sized:
+    (stage,) = propose(made, history, targets).stages
     return stage
 
 
@@ -47,94 +47,94 @@ def timed(tasks: int, size: int, seconds: float, taken: int = 100) -> Statistics
 
 @pytest.mark.parametrize(("target", "tasks"), [(240_000, 1), (120_000, 2), (60_000, 4), (20_000, 12), (30_000, 12)])
 def test_the_fewest_tasks_within_the_target_are_proposed(target: int, tasks: int) -> None:
-    assert sized(plan(), bytes=target).tasks == tasks
+    assert sized(plan(), Targets(bytes=target)).tasks == tasks
 
 
 def test_whole_partitions_may_be_a_quarter_heavier() -> None:
-    assert sized(plan(), bytes=16_000).tasks == 12
-    assert sized(plan(), bytes=15_999, gain=1).tasks > 12
+    assert sized(plan(), Targets(bytes=16_000)).tasks == 12
+    assert sized(plan(), Targets(bytes=15_999, gain=1)).tasks > 12
 
 
 def test_tasks_that_cut_partitions_count_what_they_leave_to_others() -> None:
     # 24 tasks read 20 kB each and keep half of it: 10 kB, and 43 of 100 of the other 10 kB.
-    found = sized(plan(), bytes=14_300, gain=1)
+    found = sized(plan(), Targets(bytes=14_300, gain=1))
     assert (found.tasks, "14.3 kB of work a task" in found.why) == (24, True)
     assert "records are filtered" in found.why
 
 
 def test_where_no_number_of_tasks_reaches_the_target_the_nearest_is_proposed() -> None:
-    found = sized(plan(), bytes=1000, max_tasks=96)
+    found = sized(plan(), Targets(bytes=1000, max_tasks=96))
     assert "1 to 96 tasks do not reach 1.0 kB a task" in found.why
     assert found.tasks < 96
 
 
 def test_a_heavy_task_may_have_more_than_the_mean_by_the_skew() -> None:
     made = plan_of(joined(4, 4), [arrived("flights", [1000, 1000, 1000, 3000]), arrived("planes", [0] * 4)])
-    assert sized(made, bytes=30_000, skew=1.0).tasks == 4
-    assert sized(made, bytes=30_000, skew=2.0).tasks == 2
+    assert sized(made, Targets(bytes=30_000, skew=1.0)).tasks == 4
+    assert sized(made, Targets(bytes=30_000, skew=2.0)).tasks == 2
 
 
 def test_bounds_hold() -> None:
-    assert sized(plan(), bytes=10**9, min_tasks=5).tasks == 6
-    assert sized(plan(), bytes=1000, max_tasks=7).tasks <= 7
-    assert "; no fewer than 6 are allowed" in sized(plan(), bytes=10**9, min_tasks=6).why
+    assert sized(plan(), Targets(bytes=10**9, min_tasks=5)).tasks == 6
+    assert sized(plan(), Targets(bytes=1000, max_tasks=7)).tasks <= 7
+    assert "; no fewer than 6 are allowed" in sized(plan(), Targets(bytes=10**9, min_tasks=6)).why
 
 
 def test_an_opaque_placement_gets_divisors_of_the_partition_counts_only() -> None:
-    made = plan(8, 12, placement=OPAQUE)
-    assert [sized(made, bytes=target).tasks for target in (200_000, 100_000, 50_000, 1000)] == [1, 2, 4, 4]
-    beyond = sized(made, bytes=1000, min_tasks=6)
+    made = plan(8, 12, hash=OPAQUE)
+    assert [sized(made, Targets(bytes=target)).tasks for target in (200_000, 100_000, 50_000, 1000)] == [1, 2, 4, 4]
+    beyond = sized(made, Targets(bytes=1000, min_tasks=6))
     assert beyond.tasks == 4
     assert beyond.why.endswith("; no more than 4 tasks are possible, as the placement is opaque")
 
 
 def test_seconds_are_turned_into_bytes_at_the_pace_of_the_last_batches() -> None:
     # 10 kB took 2 s: so half a second is 2.5 kB.
-    found = sized(plan(records=100), timed(2, 10_000, 2.0), bytes=10**9, seconds=0.5, gain=1)
+    found = sized(plan(records=100), Targets(bytes=10**9, seconds=0.5, gain=1), timed(2, 10_000, 2.0))
     assert "0.5 s a task, which is 2.5 kB" in found.why
     assert found.tasks == 12
 
 
 def test_what_a_task_left_to_others_counts_less_in_its_pace() -> None:
-    found = sized(plan(), timed(2, 10_000, 2.0, taken=0), bytes=10**9, seconds=0.5)
+    found = sized(plan(), Targets(bytes=10**9, seconds=0.5), timed(2, 10_000, 2.0, taken=0))
     assert "which is 1.1 kB" in found.why
 
 
 def test_without_measured_seconds_bytes_decide_and_the_reason_says_so() -> None:
-    found = sized(plan(), bytes=60_000, seconds=0.001)
+    found = sized(plan(), Targets(bytes=60_000, seconds=0.001))
     assert found.tasks == 4
     assert "no batch has yet shown how many seconds" in found.why
 
 
 def test_seconds_that_allow_more_than_the_bytes_do_not_raise_the_target() -> None:
-    found = sized(plan(), timed(12, 20_000, 0.001), bytes=60_000, seconds=60)
+    found = sized(plan(), Targets(bytes=60_000, seconds=60), timed(12, 20_000, 0.001))
     assert found.tasks == 4
     assert "which takes less than 60 s" in found.why
 
 
 def test_a_change_waits_for_the_cool_down_after_the_last() -> None:
     past = [ran(4), ran(2), ran(2)]
-    waiting = sized(plan(), *past, bytes=20_000)
+    waiting = sized(plan(), Targets(bytes=20_000), *past)
     assert waiting.tasks == 2
     assert waiting.why == "stays at 2: changed 2 batches ago, the next change comes after 3"
-    assert sized(plan(), *past, ran(2), bytes=20_000).tasks == 12
-    assert sized(plan(), *past, bytes=20_000, cooldown=2).tasks == 12
+    assert sized(plan(), Targets(bytes=20_000), *past, ran(2)).tasks == 12
+    assert sized(plan(), Targets(bytes=20_000, cooldown=2), *past).tasks == 12
 
 
 def test_no_known_change_needs_no_cool_down() -> None:
-    assert sized(plan(), ran(2), bytes=20_000).tasks == 12
+    assert sized(plan(), Targets(bytes=20_000), ran(2)).tasks == 12
 
 
 def test_the_cool_down_does_not_keep_what_is_out_of_bounds() -> None:
-    assert sized(plan(), ran(2), ran(40), bytes=20_000, max_tasks=24).tasks == 12
+    assert sized(plan(), Targets(bytes=20_000, max_tasks=24), ran(2), ran(40)).tasks == 12
 
 
 def test_a_change_that_gains_little_is_not_proposed() -> None:
     # 4 tasks have 60 kB each, 6 have 40 kB.
-    assert sized(plan(), ran(4), bytes=40_000, gain=1.5).tasks == 6
-    little = sized(plan(), ran(4), bytes=40_000, gain=1.6)
+    assert sized(plan(), Targets(bytes=40_000, gain=1.5), ran(4)).tasks == 6
+    little = sized(plan(), Targets(bytes=40_000, gain=1.6), ran(4))
     assert (little.tasks, little.why) == (4, "stays at 4: 6 would gain a factor of 1.50 only")
-    fewer = sized(plan(), ran(6), bytes=60_000, gain=1.6)
+    fewer = sized(plan(), Targets(bytes=60_000, gain=1.6), ran(6))
     assert (fewer.tasks, fewer.why) == (6, "stays at 6: 4 would gain a factor of 1.50 only")
 
 

@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from partitioning.authoring.flow import Flow
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
 from partitioning.errors import Refused
-from partitioning.model.placement import Placement
-from partitioning.model.plan import EXCHANGE, RESULT, STREAM, Input, Stage
-from partitioning.model.schemes import Scheme
+from partitioning.explain.reasons import stage_reason
+from partitioning.model.schemes import COGROUP, MAX, elastic
 from partitioning.model.tasks import Task
-from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.stages.stages import Stages, cut
 from tests.plans import COLUMNS, tails
-
-
-def stages(pipeline: Pipeline, scheme: str | None = None) -> tuple[Stage, ...]:
-    return made(pipeline, settings=Settings.parse(scheme=scheme)).stages
-
-
-def made(pipeline: Pipeline, *cuts: Cut, settings: Settings = DEFAULTS) -> Stages:
-    results = {write.table: COLUMNS for write in pipeline.writes}
-    return cut(pipeline, results, cuts=cuts, settings=settings)
-
-
-def move(source: str, *readers: str, key: str = "j", partitions: int | None = None, **more: str) -> Cut:
-    """A cut that moves `source` by `key` for its readers."""
-    return Cut(source, key, "string", more.get("hash", "murmur2"), partitions, readers, "it moves", readers=readers)
-
-
-def pipeline_of(**chosen: Any) -> Pipeline:
-    return Pipeline("p", source="s3://landing/topics", **chosen)
-
-
-def stream(pipeline: Pipeline, name: str, partitions: int, **more: str) -> Flow:
-    return pipeline.stream(name, key="k", partitions=partitions, **more)
+from tests.staged import names, pipeline_of, stages, stream
 
 
 def test_streams_that_meet_are_one_stage_of_gcd_tasks() -> None:
     (stage,) = stages(tails())
-    assert (stage.name, stage.scheme, stage.cosets, len(stage.tasks)) == ("flights+planes", "cogroup", 4, 4)
-    assert stage.why == "gcd(12, 8) = 4; whole partitions, no filter; default where keys must meet"
+    assert (stage.name, stage.scheme, stage.cosets, len(stage.tasks)) == ("flights+planes", COGROUP, 4, 4)
+    assert stage_reason(stage) == "gcd(12, 8) = 4; whole partitions, no filter; default where keys must meet"
     assert [write.declared.table for write in stage.writes] == ["tail_activity"]
     assert stage.writes[0].columns == COLUMNS
 
@@ -62,7 +33,7 @@ def test_streams_that_meet_through_a_third_are_one_stage_in_declared_order() -> 
     c.join(a, "1 AS one", name="ca").write("first")
     b.join(a, "1 AS one", name="ba").write("second")
     (stage,) = stages(pipeline)
-    assert (stage.streams, stage.cosets) == (("a", "b", "c"), 2)
+    assert (names(stage), stage.cosets) == (["a", "b", "c"], 2)
     assert [step.name for step in stage.steps] == ["ca", "ba"]
 
 
@@ -78,8 +49,11 @@ def test_where_no_keys_meet_the_default_is_max() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 3).filter("true").write("t")
     (stage,) = stages(pipeline)
-    assert (stage.scheme, stage.cosets) == ("max", 3)
-    assert stage.why == "one task per stream partition, 3 in all; whole partitions, no filter; default where none meet"
+    assert (stage.scheme, stage.cosets) == (MAX, 3)
+    assert (
+        stage_reason(stage)
+        == "one task per stream partition, 3 in all; whole partitions, no filter; default where none meet"
+    )
 
 
 def test_max_is_refused_where_keys_must_meet_and_names_the_steps() -> None:
@@ -93,13 +67,13 @@ def test_a_scheme_that_is_given_wins_over_the_pipelines_own() -> None:
     stream(pipeline, "a", 6).aggregate("count(*) AS n").write("t")
     assert stages(pipeline)[0].cosets == 3
     (stage,) = stages(pipeline, "elastic(2)")
-    assert (stage.cosets, stage.scheme) == (12, "elastic(2)")
-    assert stage.why == "2 × gcd(6) = 12; a filtered by h(key) mod 12; as given"
+    assert (stage.cosets, stage.scheme) == (12, elastic(2))
+    assert stage_reason(stage) == "2 × gcd(6) = 12; a filtered by h(key) mod 12; as given"
 
 
 def test_what_an_opaque_placement_allows_are_divisors_of_the_gcd() -> None:
     pipeline = pipeline_of()
-    a, b = (stream(pipeline, name, count, placement="opaque") for name, count in (("a", 12), ("b", 8)))
+    a, b = (stream(pipeline, name, count, hash="opaque") for name, count in (("a", 12), ("b", 8)))
     a.join(b, "1 AS one").write("t")
     assert [stages(pipeline, scheme)[0].cosets for scheme in ("cogroup", "tasks(2)", "tasks(1)")] == [4, 2, 1]
     with pytest.raises(Refused) as refusal:
@@ -109,9 +83,7 @@ def test_what_an_opaque_placement_allows_are_divisors_of_the_gcd() -> None:
     assert "24 tasks do not divide its 8 partitions" in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("more", "said"), [({"key_format": "long"}, "key formats"), ({"placement": "opaque"}, "placem")]
-)
+@pytest.mark.parametrize(("more", "said"), [({"key_format": "long"}, "key formats"), ({"hash": "opaque"}, "placem")])
 def test_streams_that_meet_must_be_placed_alike(more: dict[str, str], said: str) -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 4).join(stream(pipeline, "b", 4, **more), "1 AS one").write("t")
@@ -132,7 +104,8 @@ def test_records_without_a_key_get_one_more_task_over_the_streams_that_want_it()
     a.join(stream(pipeline, "b", 2, null_keys="drop"), "1 AS one").write("t")
     (stage,) = stages(pipeline)
     assert stage.cosets == 2
-    assert stage.tasks[2] == Task(2, {"a": (0, 1, 2, 3)}, null_keys=True)
+    own = {"a": (0, 1, 2, 3)}
+    assert stage.tasks[2] == Task(2, own, null_keys=True, keyless=own)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
@@ -151,248 +124,18 @@ def test_a_pipeline_without_streams_is_refused() -> None:
         stages(pipeline_of())
 
 
-# One task is all there is
-
-
 def test_counts_without_a_common_divisor_leave_one_task_and_the_plan_says_so_and_what_to_do() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 8).join(stream(pipeline, "b", 9), "1 AS one").write("t")
     (stage,) = stages(pipeline)
     assert stage.cosets == 1
-    assert stage.why.startswith("gcd(8, 9) = 1: ONE task is all there is, choose elastic(F) or tasks(L) for more;")
-    assert "ONE" not in stages(pipeline, "tasks(72)")[0].why
+    assert stage_reason(stage).startswith(
+        "gcd(8, 9) = 1: ONE task is all there is, choose elastic(F) or tasks(L) for more;"
+    )
+    assert "ONE" not in stage_reason(stages(pipeline, "tasks(72)")[0])
 
 
 def test_a_stream_of_one_partition_is_no_reason_to_complain() -> None:
     pipeline = pipeline_of()
     stream(pipeline, "a", 1).aggregate("count(*) AS n").write("t")
-    assert stages(pipeline)[0].why.startswith("gcd(1) = 1; ")
-
-
-# Exchanges
-
-
-def enriched(**chosen: Any) -> Pipeline:
-    """Views, re-keyed by user, that meet active users."""
-    pipeline = pipeline_of(**chosen)
-    views, users = stream(pipeline, "views", 6), stream(pipeline, "users", 4)
-    users.filter("active", name="active").join(views.rekey("j", name="by_user"), "1 AS one", name="seen").write("seen")
-    return pipeline
-
-
-def test_an_exchange_cuts_a_stage_in_two_and_its_reader_says_how_many_partitions_it_has() -> None:
-    plan = made(enriched(), move("by_user", "seen"))
-    before, after = plan.stages
-    assert (before.name, before.wave, before.scheme, before.cosets) == ("views", 0, "max", 6)
-    assert (after.name, after.wave, after.scheme, after.cosets) == ("users+by_user.exchange", 1, "cogroup", 4)
-    assert after.inputs == (
-        Input("users", STREAM, "users", Placement("k", "string", "murmur2", 4)),
-        Input("by_user.exchange", EXCHANGE, "by_user", Placement("j", "string", "murmur2", 4)),
-    )
-    (exchange,) = plan.exchanges
-    assert (exchange.source, exchange.stage, exchange.placement) == ("by_user", "views", after.inputs[1].placement)
-    assert (exchange.wanted_by, exchange.why) == (("seen",), "it moves")
-
-
-def test_a_step_that_only_a_later_wave_needs_runs_there_so_that_nothing_is_stored_for_it() -> None:
-    before, after = made(enriched(), move("by_user", "seen")).stages
-    assert [step.name for step in before.steps] == ["by_user"]
-    assert [step.name for step in after.steps] == ["active", "seen"]
-
-
-def test_more_tasks_than_the_exchange_would_need_are_given_one_partition_each() -> None:
-    _, after = made(enriched(), move("by_user", "seen"), settings=Settings.parse(scheme=["seen=tasks(6)"])).stages
-    assert after.tasks[5].reads == {"users": (1, 3), "by_user.exchange": (5,)}
-    assert set(after.tasks[5].filters) == {"users"}
-
-
-def test_a_count_that_was_asked_for_stays_and_is_filtered_instead() -> None:
-    settings = Settings.parse(scheme=["seen=tasks(6)"])
-    _, after = made(enriched(), move("by_user", "seen", partitions=4), settings=settings).stages
-    assert after.inputs[1].placement.partitions == 4
-    assert set(after.tasks[5].filters) == {"users", "by_user.exchange"}
-
-
-def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that_feeds_it() -> None:
-    pipeline = pipeline_of()
-    a, b = (stream(pipeline, name, count).rekey("j", name=f"r{name}") for name, count in (("a", 8), ("b", 3)))
-    a.join(b, "1 AS one", name="met").write("t")
-    plan = made(pipeline, move("ra", "met"), move("rb", "met"))
-    assert [(stage.name, stage.cosets, stage.wave) for stage in plan.stages] == [
-        ("a", 8, 0),
-        ("b", 3, 0),
-        ("ra.exchange+rb.exchange", 8, 1),
-    ]
-    assert plan.stages[2].why.startswith("the most cosets of a stage that feeds it = 8; whole partitions")
-    doubled = made(pipeline, move("ra", "met"), move("rb", "met"), settings=Settings.parse(scheme=["met=elastic(2)"]))
-    assert doubled.stages[2].cosets == 16
-
-
-@pytest.mark.parametrize(("one", "other", "count"), [(4, 6, 12), (7, 9, 9)])
-def test_an_exchange_that_two_stages_read_serves_both_if_that_is_not_too_many_partitions(
-    one: int, other: int, count: int
-) -> None:
-    pipeline = pipeline_of()
-    moved = stream(pipeline, "a", 2).rekey("j", name="moved")
-    first = moved.aggregate("count(*) AS n", name="first")
-    again = first.rekey("k", name="again").aggregate("count(*) AS m", name="second")
-    moved.join(again.rekey("j", name="back"), "1 AS one", name="third").write("t")
-    cuts = (move("moved", "first", "third"), move("again", "second", key="k"), move("back", "third"))
-    settings = Settings.parse(scheme=[f"first=tasks({one})", f"third=tasks({other})"])
-    plan = made(pipeline, *cuts, settings=settings)
-    assert [stage.wave for stage in plan.stages] == [0, 1, 2, 3]
-    assert plan.exchanges[0].placement.partitions == count
-
-
-def test_a_stream_that_is_moved_and_read_as_it_lies_is_read_in_both_waves() -> None:
-    pipeline = pipeline_of()
-    a = stream(pipeline, "a", 6)
-    a.join(a.rekey("j", name="moved"), "1 AS one", name="both").write("t")
-    first, second = made(pipeline, move("moved", "both")).stages
-    assert (first.streams, second.streams) == (("a",), ("a",))
-    assert second.name == "a+moved.exchange"
-
-
-def test_what_a_later_wave_needs_of_a_step_that_an_earlier_one_ran_is_a_result() -> None:
-    pipeline = pipeline_of()
-    counted = stream(pipeline, "a", 6).aggregate("count(*) AS n", name="counted")
-    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
-    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
-    plan = made(pipeline, move("moved", "again"), move("back", "both", key="k"))
-    *_, last = plan.stages
-    assert last.name == "back.exchange+counted.result"
-    assert last.inputs[1] == Input("counted.result", RESULT, "counted", Placement("k", "string", "murmur2", 6))
-    assert (last.wave, last.cosets) == (2, 6)
-
-
-def test_what_a_stage_reads_moved_and_as_it_lies_has_two_names() -> None:
-    pipeline = pipeline_of()
-    java, murmur2 = stream(pipeline, "java", 4, placement="java"), stream(pipeline, "murmur2", 4)
-    moved = stream(pipeline, "moved", 4)
-    one = java.join(moved, "1 AS one", name="one")
-    murmur2.join(java, "1 AS one", name="two").merge(one, name="both").write("t")
-    first, *_, last = made(pipeline, move("moved", "one", key="k", hash="java"), move("java", "two", key="k")).stages
-    assert [step.name for step in first.steps] == ["java.moved"]
-    assert last.name == "java+murmur2+moved.exchange+java.moved.exchange"
-    assert last.steps[1].inputs == ("murmur2", "java.moved")
-    assert last.steps[1].sql.startswith('WITH "java" AS (SELECT * FROM "java.moved") SELECT')
-
-
-def test_no_step_elsewhere_changes_the_name_of_a_stage() -> None:
-    def names(*, more: bool) -> list[str]:
-        pipeline = enriched()
-        if more:
-            extra = stream(pipeline, "extra", 5)
-            extra.filter("true").write("others")
-            pipeline.flow("by_user").filter("true", name="early").write("early")
-        return [stage.name for stage in made(pipeline, move("by_user", "seen")).stages]
-
-    assert set(names(more=False)) < set(names(more=True))
-
-
-def test_equal_keys_that_would_not_meet_are_refused_where_nothing_moves_and_not_where_it_does() -> None:
-    pipeline = pipeline_of()
-    a, b = stream(pipeline, "a", 4), stream(pipeline, "b", 4, placement="java")
-    a.join(b, "1 AS one", name="met").write("t")
-    with pytest.raises(Refused, match="different placements"):
-        made(pipeline)
-    first, second = made(pipeline, move("b", "met", key="k")).stages
-    assert (first.streams, first.steps, first.wave) == (("b",), (), 0)
-    assert second.name == "a+b.exchange"
-
-
-def test_records_with_other_keys_that_nothing_moves_are_refused_where_keys_must_meet() -> None:
-    with pytest.raises(Refused, match="seen needs equal keys together, but records that it gets were given other keys"):
-        made(enriched())
-
-
-# Choices
-
-
-def test_stages_of_one_pipeline_may_have_different_schemes_by_the_name_of_a_step_or_a_stage() -> None:
-    settings = Settings.parse(scheme=["tasks(5)", "seen=tasks(8)", "views=tasks(3)"])
-    before, after = made(enriched(), move("by_user", "seen"), settings=settings).stages
-    assert (before.cosets, after.cosets) == (3, 8)
-
-
-def test_settings_win_over_the_pipeline_and_a_scheme_for_all_over_the_pipelines_for_one() -> None:
-    pipeline = enriched(scheme="tasks(2)", schemes={"seen": "tasks(3)"})
-    plan = made(pipeline, move("by_user", "seen"))
-    assert [stage.cosets for stage in plan.stages] == [2, 3]
-    plan = made(pipeline, move("by_user", "seen"), settings=Settings.parse(scheme="tasks(4)"))
-    assert [stage.cosets for stage in plan.stages] == [4, 4]
-
-
-def test_unknown_names_and_different_schemes_for_one_stage_are_all_found() -> None:
-    settings = Settings(
-        schemes={"sen": Scheme("tasks", 2), "active": Scheme("tasks", 3), "seen": Scheme("tasks", 4)},
-        partitioners={"vews": "m:p"},
-        fan_in={"seen": 2},
-    )
-    with pytest.raises(Refused) as refusal:
-        made(enriched(partitioners={"by_usr": "m:p"}), move("by_user", "seen"), settings=settings)
-    assert [(finding.what, finding.where) for finding in refusal.value.findings] == [
-        ("there is no stage or step 'sen'", "schemes in the settings"),
-        ("there is no stage or step 'vews'", "partitioners in the settings"),
-        ("there is no stage or step 'by_usr'", "partitioners of pipeline 'p'"),
-        ("there is no combine step 'seen'", "fan_in in the settings"),
-        ("one stage is given different schemes (active: tasks(3), seen: tasks(4))", "stage users+by_user.exchange"),
-    ]
-
-
-def test_a_partitioner_deals_the_cosets_of_its_stage_to_fewer_tasks() -> None:
-    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
-    pipeline = pipeline_of(scheme="tasks(8)")
-    stream(pipeline, "a", 8).aggregate("count(*) AS n", name="counted").write("t")
-    (stage,) = made(pipeline, settings=Settings(partitioners={"counted": even})).stages
-    assert (stage.cosets, len(stage.tasks)) == (8, 3)
-    assert sorted(residue for task in stage.tasks for residue in task.owns) == list(range(8))
-    assert stage.partitioner == "partitioning.planning.partitioners.partitioners:Even(tasks=3)"
-    assert "dealt to 3 tasks by partitioning.planning.partitioners.partitioners:Even(tasks=3)" in stage.why
-
-
-def test_a_partitioner_has_nothing_to_deal_under_max_or_where_all_is_gathered() -> None:
-    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
-    pipeline = pipeline_of()
-    stream(pipeline, "a", 8).filter("true", name="kept").write("t")
-    settings = Settings(schemes={"kept": Scheme("max")}, partitioners={"kept": even})
-    with pytest.raises(Refused, match="scheme max keeps no keys together, so a partitioner has none to deal"):
-        made(pipeline, settings=settings)
-    with pytest.raises(Refused, match="all needed together"):
-        made(total(), move("p", "c", key=""), settings=Settings(partitioners={"c": even}))
-
-
-# Gathered stages and unifiers
-
-
-def total(fan_in: int | None = None) -> Pipeline:
-    pipeline = pipeline_of(scheme="tasks(9)")
-    partial = stream(pipeline, "a", 3).partial("count(*) AS n", name="p")
-    partial.combine("sum(n) AS n", fan_in=fan_in, name="c").write("t")
-    return pipeline
-
-
-def test_where_all_records_are_needed_together_there_is_one_task_whatever_holds_for_the_other_stages() -> None:
-    before, after = made(total(), move("p", "c", key="")).stages
-    assert (before.cosets, after.cosets, after.why) == (9, 1, "one task, as c needs all records together")
-    with pytest.raises(Refused, match=r"all records in one task, but the scheme is tasks\(2\)"):
-        made(total(), move("p", "c", key=""), settings=Settings.parse(scheme=["c=tasks(2)"]))
-
-
-def test_a_combine_with_a_fan_in_is_applied_on_the_way_in_levels() -> None:
-    def exchange(pipeline: Pipeline, settings: Settings = DEFAULTS) -> tuple[str | None, tuple[int, ...]]:
-        (found,) = made(pipeline, move("p", "c", key=""), settings=settings).exchanges
-        return found.combine, found.unifiers
-
-    assert exchange(total()) == (None, ())
-    assert exchange(total(fan_in=4)) == ("c", (3,))
-    assert exchange(total(fan_in=4), Settings(fan_in={"c": 2})) == ("c", (5, 3, 2))
-    assert exchange(total(fan_in=9)) == (None, ())
-
-
-def test_records_without_a_key_meet_whether_they_were_moved_or_not() -> None:
-    pipeline = pipeline_of()
-    a, b = stream(pipeline, "a", 4, null_keys="own task"), stream(pipeline, "b", 4, null_keys="drop")
-    a.merge(b.rekey("j").rekey("k", sql="j", name="moved"), name="both").aggregate("count(*) AS n").write("t")
-    *_, stage = made(pipeline, move("moved", "both", key="k")).stages
-    assert stage.tasks[-1] == Task(4, {"a": (0, 1, 2, 3), "moved.exchange": (0,)}, null_keys=True)
+    assert stage_reason(stages(pipeline)[0]).startswith("gcd(1) = 1; ")

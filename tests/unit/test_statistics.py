@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from batches.history import history, statistics
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt, WrittenFile
+from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.statistics import KeyFigures, TaskFigures, statistics_of
-from partitioning.model.verdict import ABANDON, PUBLISH, Verdict
+from partitioning.model.verdict import Decision, Verdict
+from partitioning.values import replace
+from tests.batches import PASSED
 from tests.reference import log, pipeline, planned, run, store
 
-TAILS = {"flights": ["N7"] * 200 + [f"N{n}" for n in range(90)] + [None], "planes": [f"N{n}" for n in range(90)]}
+TAILS: dict[str, list[str | None]] = {
+    "flights": ["N7"] * 200 + [f"N{n}" for n in range(90)] + [None],
+    "planes": [f"N{n}" for n in range(90)],
+}
 
 
 def _receipts(ledger: Ledger) -> list[Receipt]:
@@ -32,10 +36,10 @@ def _ran(scheme: str | None = None) -> Ledger:
     return store(plan, run(plan, records))
 
 
-def _published(ledger: Ledger, batch: int = 0, attempt: int = 0, decision: str = PUBLISH) -> None:
+def _published(ledger: Ledger, batch: int = 0, attempt: int = 0, decision: Decision = Decision.PUBLISH) -> None:
     plan = ledger.plan(batch)
     assert plan is not None
-    ledger.put_verdict(Verdict(digest(plan), batch, decision, attempt, "all checks passed", ()))
+    ledger.put_verdict(Verdict(digest(plan), batch, decision, attempt, PASSED, ()))
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(8)"])
@@ -49,13 +53,15 @@ def test_a_stream_is_counted_once_however_many_tasks_read_it(scheme: str) -> Non
     assert found.groups == 2
 
 
-def test_the_rows_of_a_step_are_those_of_its_files() -> None:
+def test_the_rows_of_a_step_are_those_of_its_files_of_rows() -> None:
     ledger = _ran()
     plan = ledger.plan(0)
     assert plan is not None
-    file = WrittenFile("delays", "a.parquet", 10, "e", 7)
+    rows = Artefact(Role.TABLE, "delays", "tables/delays/data/a.parquet", 10, "e", "sha256:0", 7)
+    keys = replace(rows, role=Role.KEYS, records=1000)
     receipts = [
-        replace(each, tasks=tuple(replace(task, files=(file,)) for task in each.tasks)) for each in _receipts(ledger)
+        replace(each, tasks=tuple(replace(task, artefacts=(rows, keys)) for task in each.tasks))
+        for each in _receipts(ledger)
     ]
     assert statistics_of(plan, receipts).records["joined"] == 14
 
@@ -94,7 +100,7 @@ def test_the_figures_are_of_the_attempt_that_was_published() -> None:
     assert plan is not None
     assert statistics(ledger, plan) is None
     for group in plan.groups:
-        tasks = tuple(TaskReceipt(task, (), (), None, 9.0) for task in group.tasks)
+        tasks = tuple(TaskReceipt(task, (), (), 9000) for task in group.tasks)
         ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks), 0)
     _published(ledger, attempt=1)
     found = statistics(ledger, plan)
@@ -118,10 +124,10 @@ def test_history_has_the_published_batches_oldest_first() -> None:
     assert first is not None
     _published(ledger)
     parent, plans = first, [first]
-    for batch, decision in enumerate((PUBLISH, ABANDON, PUBLISH), start=1):
+    for batch, decision in enumerate((Decision.PUBLISH, Decision.ABANDON, Decision.PUBLISH), start=1):
         plan = ledger.put_plan(replace(first, batch=batch, parent=digest(parent)))
         for group in plan.groups:
-            tasks = tuple(TaskReceipt(task, (), (), None, 1.0) for task in group.tasks)
+            tasks = tuple(TaskReceipt(task, (), (), 1000) for task in group.tasks)
             ledger.put_receipt(Receipt(digest(plan), group.group, 0, tasks), batch)
         _published(ledger, batch, decision=decision)
         parent = plan

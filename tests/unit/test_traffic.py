@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
-from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import EXCHANGE, RESULT, Exchange, Input, Plan
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, Placement
+from partitioning.model.plan import Exchange, ExchangeInput, Plan, PlannedStream, ResultInput, StateInput
+from partitioning.model.reasons import AskedFor
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import Workload
+from partitioning.values import replace
 from tests.plans import plan_of, tails, tails_found
 
-PLACED = Placement("tailnum", "string", "murmur2", 4)
+PLACED = Placement("tailnum", KeyFormat.STRING, MURMUR2, 4)
 
 
-def moved(source: str, **more: object) -> Exchange:
-    return Exchange(f"{source}.exchange", source, "flights+planes", PLACED, ("joined",), "why", **more)
+def moved(source: str, *, only: tuple[int, ...] | None = None, moves: int | None = None) -> Exchange:
+    why = AskedFor(None)
+    return Exchange(f"{source}.exchange", source, "flights+planes", PLACED, ("joined",), why, only, moves=moves)
 
 
-def fed(*exchanges: Exchange, kind: str = EXCHANGE) -> Plan:
+def fed(*exchanges: Exchange, kind: type[ExchangeInput | ResultInput] = ExchangeInput) -> Plan:
     """A plan whose stage reads planes, and flights from these exchanges."""
     plan = plan_of(tails(), tails_found())
     (stage,) = plan.stages
-    read = tuple(Input(each.name, kind, each.source, each.placement) for each in exchanges)
+    read = tuple(kind(each.name, each.source, each.placement) for each in exchanges)
     names = {each.name for each in exchanges}
     tasks = tuple(
         replace(task, reads={"planes": task.reads["planes"], **dict.fromkeys(names, (task.task,))}, filters={})
@@ -49,7 +51,7 @@ def test_records_of_a_step_have_the_mean_size_of_those_it_comes_from() -> None:
     assert traffic(plan, moved("joined", moves=38)) == Traffic(38, (30 * 10 + 8 * 20))
 
 
-def _heavier(stream):  # type: ignore[no-untyped-def]
+def _heavier(stream: PlannedStream) -> PlannedStream:
     if stream.name == "flights":
         return stream
     return replace(stream, partitions=tuple(replace(part, bytes=part.bytes * 2) for part in stream.partitions))
@@ -69,12 +71,12 @@ def test_an_exchange_has_as_many_partitions_as_tasks_need() -> None:
     assert [workload.load(tasks).mean for tasks in (1, 4, 8)] == [38_000, 9500, 4750]
     assert workload.load(16).heaviest == Fraction(30_000, 16) + 1000 * (Fraction(1, 2) + Fraction(43, 200))
     figures = footprint(plan, plan.stages[0])
-    assert (figures.mean, figures.heaviest, figures.reads) == (9500, 9500, 8)
+    assert (figures.mean, figures.heaviest, figures.reads) == (Fraction(9500), 9500, 8)
     assert propose(plan, (), Targets(bytes=4750)).stages[0].tasks == 8
 
 
-@pytest.mark.parametrize("kind", [EXCHANGE, RESULT])
-def test_what_has_no_size_yet_leaves_the_number_of_tasks_as_it_is(kind: str) -> None:
+@pytest.mark.parametrize("kind", [ExchangeInput, ResultInput])
+def test_what_has_no_size_yet_leaves_the_number_of_tasks_as_it_is(kind: type[ExchangeInput | ResultInput]) -> None:
     plan = fed(moved("flights.filter"), kind=kind)
     (stage,) = propose(plan, (), Targets(bytes=1)).stages
     assert (stage.scheme, stage.tasks) == (None, 4)
@@ -94,7 +96,7 @@ def test_a_partitioner_and_a_step_that_needs_all_records_choose_for_themselves()
 
 def test_state_of_an_unknown_size_does_not_hinder() -> None:
     plan = fed(moved("flights"))
-    state = Input("joined.state", "state", "joined", PLACED, batch=0)
+    state = StateInput("joined.state", "joined", PLACED, 0)
     (stage,) = plan.stages
     kept = replace(plan, stages=(replace(stage, inputs=(*stage.inputs, state)),))
     assert propose(kept, (), Targets(bytes=4750)).stages[0].tasks == 8
@@ -106,7 +108,7 @@ def test_rows_that_a_later_stage_reads_where_they_lie_need_their_keys_together()
     (stage,) = plan.stages
     free = replace(stage, steps=tuple(replace(step, keyed=False) for step in stage.steps))
     assert Workload.of(replace(plan, stages=(free,)), free).whole is not None
-    later = replace(stage, name="later", wave=1, inputs=(Input("joined.result", RESULT, "joined", PLACED),))
+    later = replace(stage, name="later", wave=1, inputs=(ResultInput("joined.result", "joined", PLACED),))
     assert Workload.of(replace(plan, stages=(free, later)), free).whole is None
 
 

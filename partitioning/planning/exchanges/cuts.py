@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from partitioning.model.graph import Graph, Step
+from partitioning.model.placement import GATHERED, KeyFormat
+from partitioning.model.reasons import AskedFor, ExchangeReason, Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.estimates import Estimate, estimates
-from partitioning.planning.exchanges.placements import GATHERED, Placed, placements
-from partitioning.planning.exchanges.reasons import counted, numbers, why
+from partitioning.planning.exchanges.placements import Placed, placements
+from partitioning.planning.exchanges.reasons import unplaced
 from partitioning.planning.exchanges.regions import Solution, regions, solved
 from partitioning.planning.exchanges.versions import Moved, versions
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Value, frozen=True):
     """An exchange in the logical graph: the records of the stream or step `source` move to the `hash` of `key`.
 
     An empty `key` gathers them into one partition. `partitions` is fixed where a step asked for a number.
@@ -26,11 +26,11 @@ class Cut:
 
     source: str
     key: str
-    key_format: str
+    key_format: KeyFormat
     hash: str
     partitions: int | None
     wanted_by: tuple[str, ...]
-    why: str
+    why: ExchangeReason
     moves: int | None = None
     spares: int | None = None
     readers: tuple[str, ...] = ()
@@ -56,35 +56,35 @@ def cuts(graph: Graph, statistics: Statistics | None = None) -> tuple[Graph, tup
     >>> _, (cut,) = cuts(pipeline.graph, Statistics(0, {"a": 900, "b": 100}))
     >>> cut.source, cut.readers, cut.moves, cut.spares
     ('b.rekey.rekey', ('a.merge',), 100, 900)
-    >>> print(cut.why)
-    dirty since b.rekey.rekey, wanted by counted; a stays where it is: moves 100 of 1,000 records
+    >>> cut.why.dirty, cut.wanted_by, cut.why.staying
+    (('b.rekey.rekey',), ('counted',), ('a',))
     """
     placed = placements(graph, statistics)
     records = estimates(graph, statistics)
     steps = {step.name: step for step in graph.steps}
     solutions = {region.target: solved(region, placed, records) for region in regions(graph, placed)}
-    spares = {way: solution.spared() for way, solution in solutions.items()}
-    made, moved = versions(graph, placed, {way: solution.chosen for way, solution in solutions.items()})
-    found = []
-    for each in moved:
-        node, way = each.move.node, each.move.target
-        if each.move.asked_by is not None:
-            found.append(_asked(steps[each.move.asked_by], placed[node.name], records[node.name], each))
+    spares = {key_hash: solution.spared() for key_hash, solution in solutions.items()}
+    rewritten, moved = versions(graph, placed, {key_hash: solution.chosen for key_hash, solution in solutions.items()})
+    exchanges = []
+    for exchange in moved:
+        node, key_hash = exchange.move.node, exchange.move.target
+        if exchange.move.asked_by is not None:
+            exchanges.append(_asked(steps[exchange.move.asked_by], placed[node.name], records[node.name], exchange))
         else:
-            reason = why(steps, placed, solutions[way], node, spares[way][node])
-            found.append(_wanted(placed[node.name], solutions[way], each, reason, spares[way][node]))
-    return made, tuple(found)
+            reason = unplaced(steps, placed, solutions[key_hash], node)
+            exchanges.append(_wanted(placed[node.name], solutions[key_hash], exchange, reason, spares[key_hash][node]))
+    return rewritten, tuple(exchanges)
 
 
-def _wanted(source: Placed, solution: Solution, moved: Moved, reason: str, spares: int | None) -> Cut:
-    node, way = moved.move.node, moved.move.target
+def _wanted(source: Placed, solution: Solution, moved: Moved, reason: Unplaced, spares: int | None) -> Cut:
+    node, key_hash = moved.move.node, moved.move.target
     weight = solution.weights[node]
     return Cut(
         moved.source,
-        "" if way == GATHERED else source.key,
-        way.key_format,
-        way.hash,
-        1 if way == GATHERED else None,
+        "" if key_hash == GATHERED else source.key,
+        key_hash.key_format,
+        key_hash.hash,
+        1 if key_hash == GATHERED else None,
         solution.wanted_by[node],
         reason,
         weight.records if weight.known else None,
@@ -95,15 +95,14 @@ def _wanted(source: Placed, solution: Solution, moved: Moved, reason: str, spare
 
 def _asked(step: Step, source: Placed, weight: Estimate, moved: Moved) -> Cut:
     """The exchange that a repartition step asks for, which spares nothing."""
-    into = "" if step.partitions is None else f", into {counted(step.partitions, 'partition')}"
     return Cut(
         moved.source,
         source.key,
         source.key_format,
-        step.placement,
+        step.hash,
         step.partitions,
         (step.name,),
-        f"{step.name} asks for it{into}{numbers(weight, 0)}",
+        AskedFor(step.partitions),
         weight.records if weight.known else None,
         0 if weight.known else None,
         moved.readers,

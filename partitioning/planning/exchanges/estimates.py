@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from partitioning.model.graph import Graph, Step
+from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.statistics import Statistics
+from partitioning.values import Value
 
 # Steps that give a record for each they get, whatever its values are.
-_AS_MANY = ("rekey", "repartition", "select")
+_AS_MANY = (Op.REKEY, Op.REPARTITION, Op.SELECT)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Value, frozen=True):
     """A number of records; `known` if it was counted or follows from what was."""
 
     records: int
@@ -30,29 +29,29 @@ def estimates(graph: Graph, statistics: Statistics | None = None) -> Mapping[str
     counted = statistics.records if statistics else {}
     known = [counted[stream.name] for stream in graph.streams if stream.name in counted]
     guess = max(1, sum(known) // len(known)) if known else 1
-    found: dict[str, Estimate] = {}
+    estimated: dict[str, Estimate] = {}
     for stream in graph.streams:
-        found[stream.name] = Estimate(counted.get(stream.name, guess), stream.name in counted)
+        estimated[stream.name] = Estimate(counted.get(stream.name, guess), stream.name in counted)
     for step in graph.steps:
         if step.name in counted:
-            found[step.name] = Estimate(counted[step.name], known=True)
+            estimated[step.name] = Estimate(counted[step.name], known=True)
         else:
-            found[step.name] = _step(step, [found[name] for name in step.inputs])
-    return found
+            estimated[step.name] = _step(step, [estimated[name] for name in step.inputs])
+    return estimated
 
 
-def total(some: Iterable[Estimate]) -> Estimate:
+def total(parts: Iterable[Estimate]) -> Estimate:
     """All records together.
 
     >>> total([Estimate(900, known=True), Estimate(100, known=True)])
     Estimate(records=1000, known=True)
     """
-    listed = list(some)
-    return Estimate(sum(each.records for each in listed), all(each.known for each in listed))
+    listed = list(parts)
+    return Estimate(sum(part.records for part in listed), all(part.known for part in listed))
 
 
 def _step(step: Step, inputs: list[Estimate]) -> Estimate:
-    if step.op == "merge":
+    if step.op is Op.MERGE:
         return total(inputs)
-    largest = max(each.records for each in inputs)
-    return Estimate(largest, step.op in _AS_MANY and all(each.known for each in inputs))
+    largest = max(source.records for source in inputs)
+    return Estimate(largest, step.op in _AS_MANY and all(source.known for source in inputs))

@@ -7,16 +7,16 @@ a vertex cut of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from partitioning.model.graph import Graph, Step
+from partitioning.model.graph import Graph, Op, Step
+from partitioning.model.placement import KeyHash
 from partitioning.planning.exchanges.estimates import Estimate, total
-from partitioning.planning.exchanges.placements import Placed, Way, changes_keys, places, target
+from partitioning.planning.exchanges.placements import Placed, changes_keys, places, target
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Node:
+class Node(Value, frozen=True, order=True):
     """Where an exchange can stand: behind a stream or step. With `moved`, behind the unplaced inputs of a merge
     that has placed ones too, brought together so that one exchange serves them."""
 
@@ -24,15 +24,14 @@ class Node:
     moved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Value, frozen=True):
     """The unplaced part of a graph that goes to one target: the nodes before each node, in declared order.
 
     At `sources` records come to lie otherwise than `target` puts them; `wants` are the steps that need them there,
     each with the input that it reads.
     """
 
-    target: Way
+    target: KeyHash
     before: Mapping[Node, tuple[Node, ...]]
     sources: tuple[Node, ...]
     wants: tuple[tuple[str, Node], ...]
@@ -40,49 +39,52 @@ class Region:
 
 def regions(graph: Graph, placed: Mapping[str, Placed]) -> tuple[Region, ...]:
     """The regions of a graph, one for each way in which moved records are to lie, in the order of those."""
-    wants: dict[Way, list[tuple[str, Node]]] = {}
+    wants: dict[KeyHash, list[tuple[str, Node]]] = {}
     for step in graph.steps:
-        if places(step) and step.op != "repartition":
-            way = target(step, placed)
-            moving = dict.fromkeys(name for name in step.inputs if not placed[name].lies(way))
-            wants.setdefault(way, []).extend((step.name, Node(name)) for name in moving)
-    return tuple(_region(graph, placed, way, tuple(some)) for way, some in sorted(wants.items()) if some)
+        if places(step) and step.op is not Op.REPARTITION:
+            key_hash = target(step, placed)
+            moving = dict.fromkeys(name for name in step.inputs if not placed[name].lies(key_hash))
+            wants.setdefault(key_hash, []).extend((step.name, Node(name)) for name in moving)
+    return tuple(
+        _region(graph, placed, key_hash, tuple(readers)) for key_hash, readers in sorted(wants.items()) if readers
+    )
 
 
-def _region(graph: Graph, placed: Mapping[str, Placed], way: Way, wants: tuple[tuple[str, Node], ...]) -> Region:
+def _region(
+    graph: Graph, placed: Mapping[str, Placed], key_hash: KeyHash, wants: tuple[tuple[str, Node], ...]
+) -> Region:
     before: dict[Node, tuple[Node, ...]] = {}
-    sources = [Node(stream.name) for stream in graph.streams if not placed[stream.name].lies(way)]
+    sources = [Node(stream.name) for stream in graph.streams if not placed[stream.name].lies(key_hash)]
     before.update((node, ()) for node in sources)
     parts = {node.name: node for node in sources}
     for step in graph.steps:
         node = Node(step.name)
-        if placed[step.name].lies(way):
+        if placed[step.name].lies(key_hash):
             continue
         if places(step) or changes_keys(step, placed):
             sources.append(node)
             before[node], parts[step.name] = (), node
-        elif step.op == "merge" and placed[step.name].mixed(way):
+        elif step.op is Op.MERGE and placed[step.name].mixed(key_hash):
             part = _part(step, parts, before)
             before[node], parts[step.name] = (part,), part
         else:
             before[node] = tuple(Node(name) for name in dict.fromkeys(step.inputs) if name in parts)
             parts[step.name] = node
-    return Region(way, before, tuple(sources), wants)
+    return Region(key_hash, before, tuple(sources), wants)
 
 
 def _part(merge: Step, parts: Mapping[str, Node], before: dict[Node, tuple[Node, ...]]) -> Node:
     """The unplaced inputs of a merge as one node; of a merge that it reads, only that one's."""
     # An input may come twice, directly and through another merge; then its records move twice.
-    found = tuple(parts[name] for name in merge.inputs if name in parts)
-    if len(set(found)) == 1:
-        return found[0]
+    inputs = tuple(parts[name] for name in merge.inputs if name in parts)
+    if len(set(inputs)) == 1:
+        return inputs[0]
     node = Node(merge.name, moved=True)
-    before[node] = found
+    before[node] = inputs
     return node
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(Value, frozen=True):
     """A region's exchanges, at the nodes `chosen`, in declared order. `weights` are the records that each node gives.
 
     Through which exchanges the records of a node have gone is in `through`: the last one on each path. `wanted_by`
@@ -101,13 +103,13 @@ class Solution:
 
         What exchanges that serve a step together spare is counted with the first; None if it is not known.
         """
-        found: dict[Node, int | None] = {}
+        spared: dict[Node, int | None] = {}
         for nodes, wanted in self._together():
-            late, now = (total(self.weights[node] for node in some) for some in (wanted, nodes))
+            late, now = (total(self.weights[node] for node in moving) for moving in (wanted, nodes))
             known = late.known and now.known
-            found |= dict.fromkeys(nodes, 0 if known else None)
-            found[nodes[0]] = late.records - now.records if known else None
-        return found
+            spared |= dict.fromkeys(nodes, 0 if known else None)
+            spared[nodes[0]] = late.records - now.records if known else None
+        return spared
 
     def _together(self) -> list[tuple[list[Node], list[Node]]]:
         """Exchanges that serve some step together, and the inputs that they serve."""
@@ -116,22 +118,22 @@ class Solution:
             through = self.through[wanted]
             met = [group for group in groups if through & set(group[0])]
             nodes = through.union(*(group[0] for group in met))
-            inputs = [node for _, some in met for node in some]
+            inputs = [node for _, served in met for node in served]
             groups = [group for group in groups if group not in met]
             groups.append(([node for node in self.chosen if node in nodes], [*inputs, wanted]))
         return groups
 
     def unmixed(self, placed: Mapping[str, Placed], node: Node) -> tuple[Node, ...]:
         """The last nodes on the way to `node` that hold nothing but unplaced records."""
-        found: dict[Node, None] = {}
+        last: dict[Node, None] = {}
         waiting = [node]
         while waiting:
-            here = waiting.pop()
-            if _is_mixed(placed, self.region.target, here):
-                waiting.extend(self.region.before[here])
+            end = waiting.pop()
+            if _is_mixed(placed, self.region.target, end):
+                waiting.extend(self.region.before[end])
             else:
-                found[here] = None
-        return tuple(found)
+                last[end] = None
+        return tuple(last)
 
 
 def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, Estimate]) -> Solution:
@@ -141,7 +143,7 @@ def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, E
     """
     weights: dict[Node, Estimate] = {}
     for node, earlier in region.before.items():
-        weights[node] = total(weights[each] for each in earlier) if node.moved else records[node.name]
+        weights[node] = total(weights[source] for source in earlier) if node.moved else records[node.name]
     cut = vertex_cut(
         region.before,
         {
@@ -154,7 +156,7 @@ def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, E
     chosen = tuple(node for node in region.before if node in cut)
     through: dict[Node, frozenset[Node]] = {}
     for node, earlier in region.before.items():
-        met = frozenset[Node]().union(*(through[each] for each in earlier))
+        met = frozenset[Node]().union(*(through[source] for source in earlier))
         through[node] = frozenset({node}) if node in cut else met
     wanted_by: dict[Node, dict[str, None]] = {node: {} for node in chosen}
     for step, wanted in region.wants:
@@ -170,9 +172,9 @@ def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, E
     )
 
 
-def _is_mixed(placed: Mapping[str, Placed], way: Way, node: Node) -> bool:
-    return not node.moved and placed[node.name].mixed(way)
+def _is_mixed(placed: Mapping[str, Placed], key_hash: KeyHash, node: Node) -> bool:
+    return not node.moved and placed[node.name].mixed(key_hash)
 
 
-def _along(placed: Placed, way: Way) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(origin.name for origin in placed.origins if origin.lies(way)))
+def _along(placed: Placed, key_hash: KeyHash) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(origin.name for origin in placed.origins if origin.lies(key_hash)))

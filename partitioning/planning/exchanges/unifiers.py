@@ -42,6 +42,6 @@ def groups(parts: int, width: int) -> tuple[range, ...]:
     >>> groups(9, 2)
     (range(0, 5), range(5, 9))
     """
-    each, more = divmod(parts, width)
-    starts = [number * each + min(number, more) for number in range(width + 1)]
+    least, more = divmod(parts, width)
+    starts = [number * least + min(number, more) for number in range(width + 1)]
     return tuple(range(start, stop) for start, stop in pairwise(starts))

@@ -4,24 +4,23 @@ if something else reads the step too, that reads another version of it, which wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from partitioning.model.graph import Graph, Step, quote, union
-from partitioning.planning.exchanges.placements import Placed, Way, places, target
+from partitioning.model.graph import Graph, Op, Step, quote, union
+from partitioning.model.placement import KeyHash
+from partitioning.planning.exchanges.placements import Placed, places, target
 from partitioning.planning.exchanges.regions import Node
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Value, frozen=True):
     """An exchange: the records of `node` go to where `target` puts them. `asked_by` is an explicit repartition."""
 
     node: Node
-    target: Way
+    target: KeyHash
     asked_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Value, frozen=True):
     """An exchange in the graph: the stream or step whose records it moves, and the steps that read them there."""
 
     move: Move
@@ -29,19 +28,18 @@ class Moved:
     readers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
+class _Version(Value, frozen=True):
     """A stream or step on records that moved to where `moved` puts them; None: on those that nothing moved."""
 
     name: str
-    moved: Way | None = None
+    moved: KeyHash | None = None
 
 
 _Read = _Version | Move
 
 
 def versions(
-    graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[Way, Sequence[Node]]
+    graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[KeyHash, Sequence[Node]]
 ) -> tuple[Graph, tuple[Moved, ...]]:
     """The graph with the `chosen` exchanges, by where they move records to, and with all explicit repartitions.
 
@@ -54,23 +52,23 @@ def versions(
 class _Reading:
     """Which versions of what each version of a step reads, and so which there are."""
 
-    def __init__(self, graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[Way, Sequence[Node]]) -> None:
+    def __init__(self, graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[KeyHash, Sequence[Node]]) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._placed = placed
-        self._chosen = {way: frozenset(nodes) for way, nodes in chosen.items()}
+        self._chosen = {key_hash: frozenset(nodes) for key_hash, nodes in chosen.items()}
         needed: dict[_Read, None] = {_Version(write.step): None for write in graph.writes}
-        read = {name for step in graph.steps for name in step.inputs}
-        needed.update((_Version(step.name), None) for step in graph.steps if step.name not in read)
+        inputs = {name for step in graph.steps for name in step.inputs}
+        needed.update((_Version(step.name), None) for step in graph.steps if step.name not in inputs)
         for step in reversed(graph.steps):
-            for version in (_Version(step.name), *(_Version(step.name, way) for way in chosen)):
+            for version in (_Version(step.name), *(_Version(step.name, key_hash) for key_hash in chosen)):
                 if version in needed:
-                    for each in self.reads(version):
-                        needed[each] = None
-                        if isinstance(each, Move):
-                            needed.update((_Version(name), None) for name in self.parts(each))
+                    for read in self.reads(version):
+                        needed[read] = None
+                        if isinstance(read, Move):
+                            needed.update((_Version(name), None) for name in self.parts(read))
         self._needed = needed
-        moves = [Move(node, way) for way, nodes in chosen.items() for node in nodes]
-        explicit = [self.reads(_Version(step.name))[0] for step in graph.steps if step.op == "repartition"]
+        moves = [Move(node, key_hash) for key_hash, nodes in chosen.items() for node in nodes]
+        explicit = [self.reads(_Version(step.name))[0] for step in graph.steps if step.op is Op.REPARTITION]
         self._moves: dict[Node, list[Move]] = {}
         for move in (*moves, *explicit):
             if isinstance(move, Move) and move in needed:
@@ -82,21 +80,21 @@ class _Reading:
 
     def versions(self, name: str) -> tuple[_Version, ...]:
         """Those that there are of a step, the one that waits for nothing first."""
-        listed = (_Version(name), *(_Version(name, way) for way in self._chosen))
+        listed = (_Version(name), *(_Version(name, key_hash) for key_hash in self._chosen))
         return tuple(version for version in listed if version in self._needed)
 
     def reads(self, version: _Version) -> tuple[_Read, ...]:
         """What a version of a step reads."""
         step = self._steps[version.name]
-        if step.op == "repartition":
+        if step.op is Op.REPARTITION:
             return (Move(Node(step.inputs[0]), target(step, self._placed), step.name),)
-        way = target(step, self._placed) if places(step) else version.moved
-        if way is None:
+        key_hash = target(step, self._placed) if places(step) else version.moved
+        if key_hash is None:
             return tuple(_Version(name) for name in step.inputs)
-        if (together := Node(step.name, moved=True)) in self._chosen.get(way, ()):
-            left = [name for name in self._flattened(step, way) if self._placed[name].lies(way)]
-            return (*(_Version(name) for name in left), Move(together, way))
-        return tuple(self._input(name, way) for name in step.inputs)
+        if (together := Node(step.name, moved=True)) in self._chosen.get(key_hash, ()):
+            left = [name for name in self._flattened(step, key_hash) if self._placed[name].lies(key_hash)]
+            return (*(_Version(name) for name in left), Move(together, key_hash))
+        return tuple(self._input(name, key_hash) for name in step.inputs)
 
     def parts(self, move: Move) -> tuple[str, ...]:
         """The streams and steps whose records an exchange moves."""
@@ -105,20 +103,20 @@ class _Reading:
         flat = self._flattened(self._steps[move.node.name], move.target)
         return tuple(name for name in flat if not self._placed[name].lies(move.target))
 
-    def _input(self, name: str, way: Way) -> _Read:
-        if self._placed[name].lies(way):
+    def _input(self, name: str, key_hash: KeyHash) -> _Read:
+        if self._placed[name].lies(key_hash):
             return _Version(name)
-        if (node := Node(name)) in self._chosen.get(way, ()):
-            return Move(node, way)
-        return _Version(name, way)
+        if (node := Node(name)) in self._chosen.get(key_hash, ()):
+            return Move(node, key_hash)
+        return _Version(name, key_hash)
 
-    def _flattened(self, merge: Step, way: Way) -> Iterator[str]:
+    def _flattened(self, merge: Step, key_hash: KeyHash) -> Iterator[str]:
         """The inputs of a merge; merges among them that hold placed and unplaced records give theirs."""
         waiting = [*reversed(merge.inputs)]
         while waiting:
             name = waiting.pop()
             step = self._steps.get(name)
-            if step and step.op == "merge" and self._placed[name].mixed(way):
+            if step and step.op is Op.MERGE and self._placed[name].mixed(key_hash):
                 waiting.extend(reversed(step.inputs))
             else:
                 yield name
@@ -150,9 +148,9 @@ class _Writing:
         return replace(self._graph, steps=tuple(self._steps), writes=writes), moved
 
     def _write(self, step: Step) -> None:
-        found = self._reading.versions(step.name)
-        keeps_name = next((version for version in found if version.moved), _Version(step.name))
-        for version in found:
+        existing = self._reading.versions(step.name)
+        keeps_name = next((version for version in existing if version.moved), _Version(step.name))
+        for version in existing:
             ending = ".moved" if version.moved else ".early"
             name = step.name if version == keeps_name else self._free(step.name, ending)
             self._names[version] = name
@@ -173,7 +171,7 @@ class _Writing:
     def _together(self, of: str, names: list[str]) -> str:
         name = self._free(of, ".moved")
         key, key_format = self._keys[of]
-        self._steps.append(Step(name, "merge", tuple(names), union(names), (), key, key_format))
+        self._steps.append(Step(name, Op.MERGE, tuple(names), union(names), (), key, key_format))
         return name
 
     def _name(self, read: _Read) -> str:
@@ -191,7 +189,7 @@ def reading_from(step: Step, name: str, names: list[str]) -> Step:
     """The step under another name and with other inputs, which its SQL goes on calling as it did."""
     if names == list(step.inputs):
         return replace(step, name=name)
-    if step.op == "merge":
+    if step.op is Op.MERGE:
         return replace(step, name=name, inputs=tuple(names), sql=union(names))
     renamed = {new: old for new, old in zip(names, step.inputs, strict=True) if new != old}
     known_as = ", ".join(f"{quote(old)} AS (SELECT * FROM {quote(new)})" for new, old in renamed.items())

@@ -61,29 +61,30 @@ class _Flow:
 
     def behind(self) -> set[int]:
         """From where more could flow to the end."""
-        found, waiting = {_END}, [_END]
+        reaching, waiting = {_END}, [_END]
         while waiting:
-            here = waiting.pop()
-            for there in self._left[here]:
-                if there not in found and self._left[there][here]:
-                    found.add(there)
-                    waiting.append(there)
-        return found
+            vertex = waiting.pop()
+            for earlier in self._left[vertex]:
+                if earlier not in reaching and self._left[earlier][vertex]:
+                    reaching.add(earlier)
+                    waiting.append(earlier)
+        return reaching
 
     def _levels(self) -> dict[int, int]:
         """The number of edges to each vertex on a shortest path along which more can flow."""
         levels, waiting = {_START: 0}, [_START]
-        for here in waiting:
-            for there, left in self._left[here].items():
-                if left and there not in levels:
-                    levels[there] = levels[here] + 1
-                    waiting.append(there)
+        for vertex in waiting:
+            for neighbour, left in self._left[vertex].items():
+                if left and neighbour not in levels:
+                    levels[neighbour] = levels[vertex] + 1
+                    waiting.append(neighbour)
         return levels
 
     def _block(self, levels: Mapping[int, int]) -> None:
         """Send what fits along all shortest paths."""
         ahead = {
-            here: [there for there in self._left[here] if levels.get(there) == levels[here] + 1] for here in levels
+            vertex: [neighbour for neighbour in self._left[vertex] if levels.get(neighbour) == levels[vertex] + 1]
+            for vertex in levels
         }
         path = [_START]
         while ahead[_START]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Value, frozen=True):
     """What a group may weigh: from `least` to `most`, both included; `mean` is the mean, rounded down.
 
-    A fresh deal, largest task first, keeps it; so does any within a tenth of the mean.
+    A fresh packing, largest task first, keeps it; so does any within a tenth of the mean.
     """
 
     least: int
@@ -22,19 +22,14 @@ class Balance:
     def of(cls, weights: Sequence[int], groups: int) -> Balance:
         """The balance of these weights, each at least 1, in so many groups, which are not more than the tasks.
 
-        >>> Balance.of([1] * 100, 10), Balance.of([7, 5, 4, 1], 2)
-        (Balance(least=9, mean=10, most=11), Balance(least=8, mean=8, most=9))
+        >>> Balance.of([1] * 100, 10), Balance.of([7, 5, 4, 1], 2), Balance.of([80, 12, 9, 9], 3)
+        (Balance(least=9, mean=10, most=11), Balance(least=8, mean=8, most=9), Balance(least=11, mean=36, most=80))
         """
         loads = [0] * groups
         for task, group in enumerate(largest_first(weights, groups)):
             loads[group] += weights[task]
         total = sum(weights)
-        least, most = -(-9 * total // (10 * groups)), 11 * total // (10 * groups)
-        return cls(min(*loads, least), total // groups, max(*loads, most))
-
-    def lacks(self, load: int) -> int:
-        """What a group of this load lacks to be heavy enough."""
-        return max(0, self.least - load)
+        return cls(-(-9 * min(loads) // 10), total // groups, max(*loads, 11 * total // (10 * groups)))
 
 
 def largest_first(weights: Sequence[int], groups: int) -> list[int]:
@@ -45,10 +40,10 @@ def largest_first(weights: Sequence[int], groups: int) -> list[int]:
     >>> largest_first([70, 10, 40, 30], 2)
     [0, 0, 1, 1]
     """
-    dealt = [0] * len(weights)
+    packed = [0] * len(weights)
     loads = [(0, group) for group in range(groups)]
     for task in sorted(range(len(weights)), key=lambda task: -weights[task]):
         load, group = loads[0]
-        dealt[task] = group
+        packed[task] = group
         heapq.heapreplace(loads, (load + weights[task], group))
-    return dealt
+    return packed

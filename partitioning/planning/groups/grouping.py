@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import field
 
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
+from partitioning.model.reasons import GroupLeft, LocationUnknown, MoveReason, OtherWave, PutBy
+from partitioning.values import Value
 
 BUILT_IN = {
     "balanced-sticky": "partitioning.planning.groups.groupers:balanced_sticky",
@@ -17,8 +20,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SizedTask:
+class SizedTask(Value, frozen=True):
     """A task to be grouped: what it is estimated to read, and of which inputs which partitions."""
 
     task: TaskRef
@@ -27,16 +29,18 @@ class SizedTask:
     reads: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Dealt:
-    """A grouper's answer: the group of each task, and reasons for tasks that changed theirs."""
+class Grouped(Value, frozen=True):
+    """A grouper's answer: the group of each task, and reasons for tasks that changed theirs.
+
+    `Said` is a reason in words of its own.
+    """
 
     groups: Mapping[TaskRef, int]
-    why: Mapping[TaskRef, str] = field(default_factory=dict)
+    why: Mapping[TaskRef, MoveReason] = field(default_factory=dict)
 
 
 class Grouper(Protocol):
-    """Deals tasks to groups: a pure function, named by its import path if it is a user's own."""
+    """Puts tasks into groups: a pure function, named by its import path if it is a user's own."""
 
     def __call__(
         self,
@@ -44,7 +48,7 @@ class Grouper(Protocol):
         groups: Sequence[int],
         before: Mapping[TaskRef, int],
         locality: Locality,
-    ) -> Dealt:
+    ) -> Grouped:
         """Each of `tasks`, which are in the plan's order, to one of `groups`, and none of these left empty.
 
         There is a task at least, and there are never more groups than tasks. `before` holds the group of each
@@ -52,9 +56,8 @@ class Grouper(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """Tasks dealt to groups, and which of them moved since the last plan, each with a reason."""
+class Grouping(Value, frozen=True):
+    """Tasks in groups, and which of them moved since the last plan, each with a reason."""
 
     groups: tuple[TaskGroup, ...]
     moves: tuple[TaskMove, ...] = ()
@@ -70,7 +73,7 @@ def grouped(
     previous: Plan | None = None,
     locality: Locality | None = None,
 ) -> Grouping:
-    """Deal the tasks of one wave to `groups` task groups, or to one each if there are fewer tasks.
+    """Put the tasks of one wave into `groups` task groups, or into one each if there are fewer tasks.
 
     `grouper` is a built-in name or an import path. A group is the same as one of the `previous` plan if it has
     the same rank in its wave; here they are numbered from `first`. `locality` is that of the previous plan.
@@ -90,39 +93,42 @@ def grouped(
     numbers = range(first, first + min(groups, len(tasks)))
     former = previous.groups if previous else ()
     last = {task: group.group for group in former for task in group.tasks}
-    here = {group.group: first + rank for rank, group in enumerate(each for each in former if each.wave == wave)}
-    before = {task: here[number] for task, number in last.items() if number in here}
+    ranked = [group.group for group in former if group.wave == wave]
+    renumbered = {number: first + rank for rank, number in enumerate(ranked)}
+    before = {task: renumbered[number] for task, number in last.items() if number in renumbered}
     known = locality or Locality()
-    sites = {here[number]: site for number, site in known.groups.items() if number in here}
-    dealt = _dealt(tasks, grouper, numbers, before, Locality(sites, known.tasks))
+    sites = {renumbered[number]: site for number, site in known.groups.items() if number in renumbered}
+    answer = _answer(tasks, grouper, numbers, before, Locality(sites, known.tasks))
     members: dict[int, list[SizedTask]] = {number: [] for number in numbers}
-    for each in tasks:
-        members[dealt.groups[each.task]].append(each)
+    for sized in tasks:
+        members[answer.groups[sized.task]].append(sized)
     return Grouping(
         tuple(_group(number, members[number], sites.get(number), wave) for number in numbers),
         tuple(
-            TaskMove(task, last[task], now, _why(task, before, numbers, dealt, grouper))
-            for task, now in ((each.task, dealt.groups[each.task]) for each in tasks)
+            TaskMove(task, last[task], now, _why(task, before, numbers, answer, grouper))
+            for task, now in ((sized.task, answer.groups[sized.task]) for sized in tasks)
             if task in last and before.get(task) != now
         ),
     )
 
 
 def _group(number: int, tasks: Sequence[SizedTask], location: str | None, wave: int) -> TaskGroup:
-    size, records = sum(each.bytes for each in tasks), sum(each.records for each in tasks)
-    return TaskGroup(number, tuple(each.task for each in tasks), size, records, location, wave)
+    size, records = sum(task.bytes for task in tasks), sum(task.records for task in tasks)
+    return TaskGroup(number, tuple(task.task for task in tasks), size, records, location, wave)
 
 
-def _why(task: TaskRef, before: Mapping[TaskRef, int], groups: Sequence[int], dealt: Dealt, grouper: str) -> str:
+def _why(
+    task: TaskRef, before: Mapping[TaskRef, int], groups: Sequence[int], answer: Grouped, grouper: str
+) -> MoveReason:
     if task not in before:
-        return "its stage was in another wave"
-    left = f"group {before[task]} left" if before[task] not in groups else f"{grouper} put it there"
-    return dealt.why.get(task, left)
+        return OtherWave()
+    left = before[task] not in groups
+    return answer.why.get(task, GroupLeft(before[task], LocationUnknown()) if left else PutBy(grouper))
 
 
-def _dealt(
+def _answer(
     tasks: Sequence[SizedTask], grouper: str, groups: Sequence[int], before: Mapping[TaskRef, int], locality: Locality
-) -> Dealt:
+) -> Grouped:
     """The checked answer of the grouper."""
     where = f"grouper {grouper!r}"
     if grouper not in BUILT_IN and not is_import_path(grouper):
@@ -131,21 +137,21 @@ def _dealt(
             Finding("there is no such grouper", where, f"use {listed} or an import path: package.module:name")
         )
     answer = imported(BUILT_IN.get(grouper, grouper), where)(tasks, groups, before, locality)
-    if findings := list(_findings(answer, [each.task for each in tasks], groups, where)):
+    if findings := list(_findings(answer, [sized.task for sized in tasks], groups, where)):
         raise Refused(*findings)
-    dealt: Dealt = answer
-    return dealt
+    answered: Grouped = answer
+    return answered
 
 
 def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], where: str) -> Iterator[Finding]:
-    if not isinstance(answer, Dealt):
+    if not isinstance(answer, Grouped):
         yield Finding(
-            f"it answered {type(answer).__name__}", where, "return a partitioning.planning.groups.grouping.Dealt"
+            f"it answered {type(answer).__name__}", where, "return a partitioning.planning.groups.grouping.Grouped"
         )
         return
     used = set(answer.groups.values())
     then = "correct the grouper: each task into one of the given groups, and none left empty"
-    for what, some in (
+    for fault, culprits in (
         ("has no group for", [str(task) for task in tasks if task not in answer.groups]),
         (
             "has a group for what is no task of this wave:",
@@ -154,5 +160,8 @@ def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], w
         ("has tasks in groups that are not there:", sorted(map(str, used - set(groups)))),
         ("has no task in group", [str(group) for group in groups if group not in used]),
     ):
-        if some:
-            yield Finding(f"its answer {what} {', '.join(some)}", where, then)
+        if culprits:
+            yield Finding(f"its answer {fault} {', '.join(culprits)}", where, then)
+    if wordy := sorted(str(task) for task, why in answer.why.items() if not isinstance(why, MoveReason)):
+        what = f"its answer has what is no reason for {', '.join(wordy)}"
+        yield Finding(what, where, "give reasons of partitioning.model.reasons: Said(words) for words of your own")

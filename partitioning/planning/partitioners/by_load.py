@@ -8,13 +8,13 @@ docs/partitioners.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import lcm
 
 from partitioning.errors import Finding, Refused
 from partitioning.planning.partitioners.key_shares import Share, reduced, smallest_factor, widest
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
+from partitioning.values import Value, replace
 
 # A share is not split if the key space would become finer: what is hot then is one key.
 FINEST = 1 << 16
@@ -49,7 +49,7 @@ def repartitioned(shares: Sequence[Share]) -> tuple[Share, ...]:
 
 def _split(share: Share) -> list[Share]:
     if len(share.residues) > 1:
-        return [reduced(Share(share.modulus, (each,))) for each in share.residues]
+        return [reduced(Share(share.modulus, (residue,))) for residue in share.residues]
     (residue,) = share.residues
     return [Share(2 * share.modulus, (residue,)), Share(2 * share.modulus, (residue + share.modulus,))]
 
@@ -60,8 +60,8 @@ def _merged(shares: Sequence[Share]) -> list[Share | None]:
     cold = {(share.modulus, r): n for n, share in enumerate(shares) if share.load < 0 for r in share.residues}
     for family in _families(shares, cold):
         members = [shares[number] for number in family]
-        for number, made in zip_longest(family, _dissolved(members) or _paired(members)):
-            after[number] = made
+        for number, merged in zip_longest(family, _dissolved(members) or _paired(members)):
+            after[number] = merged
     return after
 
 
@@ -86,7 +86,8 @@ def _dissolved(family: Sequence[Share]) -> list[Share]:
     """Each residue with its sibling, by half the modulus, if all have one in the family and shares become fewer."""
     modulus, residues = family[0].modulus, {residue for share in family for residue in share.residues}
     half = modulus // 2
-    if modulus % 2 or len(residues) >= 2 * len(family) or residues != {(each + half) % modulus for each in residues}:
+    siblings = {(residue + half) % modulus for residue in residues}
+    if modulus % 2 or len(residues) >= 2 * len(family) or residues != siblings:
         return []
     return [Share(half, (residue,)) for residue in sorted(residues) if residue < half]
 
@@ -100,10 +101,10 @@ def _paired(family: Sequence[Share]) -> list[Share | None]:
         if first is None:
             waiting.update({(share.modulus, residue): number for residue in share.residues})
         else:
-            other = family[first]
-            for residue in other.residues:
-                del waiting[other.modulus, residue]
-            after[first] = reduced(Share(share.modulus, other.residues + share.residues))
+            sibling = family[first]
+            for residue in sibling.residues:
+                del waiting[sibling.modulus, residue]
+            after[first] = reduced(Share(share.modulus, sibling.residues + share.residues))
             after[number] = None
     return after
 
@@ -113,11 +114,10 @@ def _siblings(share: Share) -> list[tuple[int, int]]:
         return []
     coarser = share.modulus // smallest_factor(share.modulus)
     same = range(coarser, share.modulus, coarser)
-    return [(share.modulus, (residue + each) % share.modulus) for residue in share.residues for each in same]
+    return [(share.modulus, (residue + step) % share.modulus) for residue in share.residues for step in same]
 
 
-@dataclass(frozen=True, slots=True)
-class ByThroughput:
+class ByThroughput(Value, frozen=True):
     """Keep what each task takes between `minimum` and `maximum` records per `second` of work, or per `batch`.
 
     It starts with one share per coset of the stage's scheme and goes on from the last batch's shares. Each is
@@ -145,7 +145,7 @@ class ByThroughput:
         where = "the partitioner's arguments"
         findings = []
         bounds = (self.minimum, self.maximum)
-        if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in bounds):
+        if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds):
             findings.append(
                 Finding(f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number", where, "use numbers")
             )
@@ -175,9 +175,9 @@ class ByThroughput:
         """-1 below the minimum, +1 above the maximum, 0 between them or where it is not known."""
         if share.figures is None:
             return 0
-        taken = float(share.figures.records)
+        throughput = float(share.figures.records)
         if self.per == "second":
             if not share.figures.seconds:
                 return 0
-            taken /= share.figures.seconds
-        return (taken > self.maximum) - (taken < self.minimum)
+            throughput /= share.figures.seconds
+        return (throughput > self.maximum) - (throughput < self.minimum)

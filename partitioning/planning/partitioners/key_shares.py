@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.statistics import TaskFigures
+from partitioning.values import Value, replace
 
 # The finest that a key space is dealt: a plan lists every residue once.
 MOST_RESIDUES = 1 << 20
 _SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Value, frozen=True):
     """The keys with `h(key) mod modulus` in `residues`: what one task owns (Apex: a mask and the keys under it).
 
     Of a task of the last batch, `task` is its number and `figures` what it took; both are None for a new share.
@@ -66,8 +65,8 @@ def reduced(share: Share) -> Share:
         left //= factor
         # What repeats every modulus / factor residues needs the smaller modulus only.
         shorter = modulus // factor
-        if len(residues) % factor == 0 and residues == {(each + shorter) % modulus for each in residues}:
-            modulus, residues = shorter, {each for each in residues if each < shorter}
+        if len(residues) % factor == 0 and residues == {(residue + shorter) % modulus for residue in residues}:
+            modulus, residues = shorter, {residue for residue in residues if residue < shorter}
     return replace(share, modulus=modulus, residues=tuple(sorted(residues)))
 
 
@@ -82,7 +81,7 @@ def residues_at(share: Share, modulus: int) -> tuple[int, ...]:
     >>> residues_at(Share(4, (1,)), 8)
     (1, 5)
     """
-    return tuple(start + each for start in range(0, modulus, share.modulus) for each in sorted(share.residues))
+    return tuple(start + residue for start in range(0, modulus, share.modulus) for residue in sorted(share.residues))
 
 
 def complete(answer: Any, where: str) -> tuple[Share, ...]:
@@ -109,7 +108,7 @@ def _malformed(number: int, share: Share, where: str) -> list[Finding]:
     findings = []
     if not share.residues:
         findings.append(Finding(f"share {number} is empty", where, "leave it out, or give it residues"))
-    if strange := [each for each in share.residues if not 0 <= each < share.modulus]:
+    if strange := [residue for residue in share.residues if not 0 <= residue < share.modulus]:
         what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
         findings.append(Finding(what, where, f"use 0 to {share.modulus - 1}"))
     if len(set(share.residues)) < len(share.residues):

@@ -9,7 +9,6 @@ state by where its keys lie.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, runtime_checkable
 
@@ -22,10 +21,10 @@ from partitioning.model.placement import Placement
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
+from partitioning.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class PartitioningContext:
+class PartitioningContext(Value, frozen=True):
     """What a partitioner may go by: the stage, its batch, the cosets its scheme gives and how its inputs lie."""
 
     stage: str
@@ -52,8 +51,7 @@ class Partitioner(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Value, frozen=True):
     """What became of a stage's shares: `kept` own the same keys as one of the last batch, `new` other ones.
 
     Both have their task number in the new plan, `removed` that in the last one.
@@ -64,8 +62,7 @@ class Changes:
     new: tuple[Share, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Value, frozen=True):
     """A stage's cosets as they were dealt: the residues that each task owns, and until which batch it is left alone.
 
     `cosets` is the widest modulus of all shares, `owners` and `cooling` are by task number; `cooling` is empty
@@ -97,7 +94,7 @@ def dealt(
     ((0, 3), (1,), (2,))
 
     Raises Refused, with all findings, if there is no such partitioner, if it cannot be made with its arguments,
-    or if its answer is no deal of all keys (see `shares.complete`).
+    or if its answer is no deal of all keys (see `key_shares.complete`).
     """
     ref = _ref(partitioner)
     where = f"partitioner {ref} of stage {stage}"
@@ -147,11 +144,14 @@ def notify(plan: Plan, published: Plan | None, pipeline: Pipeline, settings: Set
     for stage in plan.stages:
         names = (stage.name, *(step.name for step in stage.steps))
         named = (
-            given[name] for given in (settings.partitioners, pipeline.partitioners) for name in names if name in given
+            by_name[name]
+            for by_name in (settings.partitioners, pipeline.partitioners)
+            for name in names
+            if name in by_name
         )
         for ref in islice(named, 1):
-            made = _made(_ref(ref), f"partitioner {ref} of stage {stage.name}")
-            made.accepted(changes(before.get(stage.name), stage))
+            partitioner = _made(_ref(ref), f"partitioner {ref} of stage {stage.name}")
+            partitioner.accepted(changes(before.get(stage.name), stage))
 
 
 def _ref(partitioner: PartitionerRef | str) -> PartitionerRef:
@@ -161,17 +161,16 @@ def _ref(partitioner: PartitionerRef | str) -> PartitionerRef:
 def _made(ref: PartitionerRef, where: str) -> Partitioner:
     factory = imported(ref.path, where)
     try:
-        made = factory(**ref.arguments)
+        partitioner = factory(**ref.arguments)
     except TypeError as error:
         raise Refused(Finding(f"it cannot be made: {error}", where, "correct its arguments in the settings")) from error
-    if not isinstance(made, Partitioner):
-        what = f"{ref.path} gives no partitioner but {type(made).__name__}"
+    if not isinstance(partitioner, Partitioner):
+        what = f"{ref.path} gives no partitioner but {type(partitioner).__name__}"
         raise Refused(Finding(what, where, "name a class or function that gives one: define(), accepted()"))
-    return made
+    return partitioner
 
 
-@dataclass(frozen=True, slots=True)
-class ApexKeys:
+class ApexKeys(Value, frozen=True):
     """Shares as Apex's StatelessPartitioner cuts them: key i of the next power of two goes to task i mod `tasks`.
 
     For those who come from Apex and want each key in the same partition number; with another number of tasks than
@@ -194,8 +193,7 @@ class ApexKeys:
         """Nothing depends on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Even:
+class Even(Value, frozen=True):
     """The cosets of the stage's scheme dealt to `tasks` tasks, as many to each, or one more.
 
     With one task more only the cosets of the new task change hands: 1 / `tasks` of all. The deal depends on
@@ -222,13 +220,13 @@ class Even:
             before, (size, more) = (size, more), divmod(cosets, tasks)
             # The first `more` own one coset more than the others; so if the size stays, few have to give.
             givers = range(more, before[1]) if size == before[0] else range(tasks - 1)
-            given: list[int] = []
+            moved: list[int] = []
             for number in givers:
                 keep = size + (number < more)
-                given += owned[number][keep:]
+                moved += owned[number][keep:]
                 del owned[number][keep:]
-            owned.append(given)
-        return [Share(cosets, tuple(each)) for each in owned]
+            owned.append(moved)
+        return [Share(cosets, tuple(residues)) for residues in owned]
 
     def accepted(self, changes: Changes) -> None:
         """Nothing depends on it."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Finding, Refused
+from partitioning.model.graph import Op
 from partitioning.model.schemes import Scheme
 from partitioning.planning.stages.waves import Part
+from partitioning.values import Value
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Value, frozen=True):
     """What was chosen for a stage, None where nothing was. `named` if the scheme is for this stage and not for all."""
 
     scheme: Scheme | None
@@ -34,44 +34,45 @@ def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> tu
     chosen = []
     for part in parts:
         names = (part.name, *(step.name for step in part.steps))
-        found: list[tuple[Scheme, bool]] = []
-        for schemes, scheme in ((settings.schemes, settings.scheme), (pipeline.schemes, pipeline.scheme)):
-            found.extend((each, True) for each in _one("schemes", schemes, names, part, findings))
-            found.extend([(scheme, False)] if scheme is not None else [])
+        candidates: list[tuple[Scheme, bool]] = []
+        for by_name, for_all in ((settings.schemes, settings.scheme), (pipeline.schemes, pipeline.scheme)):
+            candidates.extend((scheme, True) for scheme in _one("schemes", by_name, names, part, findings))
+            if for_all is not None:
+                candidates.append((for_all, False))
         partitioners = [
-            each
-            for given in (settings.partitioners, pipeline.partitioners)
-            for each in _one("partitioners", given, names, part, findings)
+            partitioner
+            for by_name in (settings.partitioners, pipeline.partitioners)
+            for partitioner in _one("partitioners", by_name, names, part, findings)
         ]
-        scheme, named = found[0] if found else (None, False)
+        scheme, named = candidates[0] if candidates else (None, False)
         chosen.append(Choice(scheme, named, partitioners[0] if partitioners else None))
     if findings:
         raise Refused(*findings)
     return tuple(chosen)
 
 
-def _one(what: str, given: Mapping[str, T], names: Sequence[str], part: Part, findings: list[Finding]) -> Iterator[T]:
-    """What is given for a part under any of its names; a finding if that differs."""
-    found = {name: given[name] for name in names if name in given}
-    if len({str(each) for each in found.values()}) > 1:
-        listed = ", ".join(f"{name}: {each}" for name, each in found.items())
+def _one(noun: str, by_name: Mapping[str, T], names: Sequence[str], part: Part, findings: list[Finding]) -> Iterator[T]:
+    """What is chosen for a part under any of its names; a finding if that differs."""
+    chosen = {name: by_name[name] for name in names if name in by_name}
+    if len({str(choice) for choice in chosen.values()}) > 1:
+        listed = ", ".join(f"{name}: {choice}" for name, choice in chosen.items())
         findings.append(
-            Finding(f"one stage is given different {what} ({listed})", f"stage {part.name}", "give it one of them")
+            Finding(f"one stage is given different {noun} ({listed})", f"stage {part.name}", "give it one of them")
         )
-    yield from list(found.values())[:1]
+    yield from list(chosen.values())[:1]
 
 
 def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> Iterator[Finding]:
     steps = [step for part in parts for step in part.steps]
     known = {part.name for part in parts} | {step.name for step in steps}
-    combines = {step.name for step in steps if step.op == "combine"}
-    for where, given in (
+    combines = {step.name for step in steps if step.op is Op.COMBINE}
+    for where, chosen in (
         ("schemes in the settings", settings.schemes),
         ("partitioners in the settings", settings.partitioners),
         (f"schemes of pipeline {pipeline.name!r}", pipeline.schemes),
         (f"partitioners of pipeline {pipeline.name!r}", pipeline.partitioners),
     ):
-        for name in given:
+        for name in chosen:
             if name not in known:
                 listed = ", ".join(part.name for part in parts)
                 yield Finding(

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.cosets.assignment import assign_each, assign_owned
+from partitioning.cosets.assignment import stage_tasks
 from partitioning.errors import Finding, Refused
-from partitioning.model.graph import Graph
-from partitioning.model.plan import STREAM, Exchange, Plan, PlannedWrite, Stage
+from partitioning.model.graph import Graph, Op
+from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage
 from partitioning.model.statistics import Statistics
-from partitioning.model.streams import OWN_TASK, Column
-from partitioning.model.tasks import Task
-from partitioning.planning.changeover import Change, changes, moved
+from partitioning.model.streams import Column
+from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.exchanges.unifiers import levels
 from partitioning.planning.stages.choices import choices
+from partitioning.planning.stages.drafts import Basis, Draft, drafts
 from partitioning.planning.stages.inputs import Inputs
-from partitioning.planning.stages.sketches import Basis, Sketch, sketches
-from partitioning.planning.stages.waves import waves
+from partitioning.planning.stages.waves import ReadKind, waves
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(Value, frozen=True):
     """The stages of a plan in wave order, the exchanges between them, and the graph of their steps."""
 
     stages: tuple[Stage, ...]
@@ -54,29 +52,27 @@ def cut(
     fit, equal keys would not meet, or a step cannot go on from what it left.
     """
     findings = _unwritten(pipeline)
-    found = waves(graph or pipeline.graph, cuts)
-    graph = found.graph
+    in_waves = waves(graph or pipeline.graph, cuts)
+    graph = in_waves.graph
     try:
-        chosen = choices(pipeline, settings, found.parts)
+        chosen = choices(pipeline, settings, in_waves.parts)
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
-    basis = Basis(changes(graph.streams, published), published, statistics, batch)
-    drawn = sketches(graph, found, chosen, basis, findings)
-    inputs = Inputs(graph, found.moved, drawn, basis)
-    own_task = {stream.name for stream in graph.streams if stream.null_keys == OWN_TASK}
-    stages = _stages(graph, drawn, inputs, results, own_task, findings)
-    exchanges = _exchanges(graph, found.moved, stages, inputs, settings)
-    first, moves = _changeover(drawn, inputs, own_task)
+    basis = Basis(changeovers(graph.streams, published), published, statistics, batch)
+    drawn = drafts(graph, in_waves, chosen, basis, findings)
+    inputs = Inputs(graph, in_waves.moved, drawn, basis)
+    stages = _stages(graph, drawn, inputs, results, findings)
+    exchanges = _exchanges(graph, in_waves.moved, stages, inputs, settings)
+    first, moves = _changeover(graph, drawn, inputs)
     later = [replace(stage, wave=stage.wave + 1) for stage in stages] if first else stages
     return Stages((*first, *later), (*moves, *exchanges), graph)
 
 
 def _stages(
     graph: Graph,
-    drawn: Sequence[Sketch],
+    drawn: Sequence[Draft],
     inputs: Inputs,
     results: Mapping[str, tuple[Column, ...]],
-    own_task: set[str],
     findings: list[Finding],
 ) -> list[Stage]:
     """The stages. Raises Refused if there are findings, these or others."""
@@ -85,14 +81,14 @@ def _stages(
         tables.setdefault(write.step, []).append(PlannedWrite(write, results[write.table]))
     order = {write.table: place for place, write in enumerate(graph.writes)}
     stages = []
-    for sketch in drawn:
+    for draft in drawn:
         # A stream that is written as it is read is so by the first stage that reads it.
-        streams = [read.step for read in sketch.part.reads if read.kind == STREAM]
+        streams = [read.step for read in draft.part.reads if read.kind is ReadKind.STREAM]
         written = [
-            write for name in (*streams, *(step.name for step in sketch.part.steps)) for write in tables.pop(name, ())
+            write for name in (*streams, *(step.name for step in draft.part.steps)) for write in tables.pop(name, ())
         ]
         try:
-            stage = _stage(sketch, inputs, own_task)
+            stage = _stage(draft, inputs)
         except Refused as refusal:
             findings.extend(refusal.findings)
         else:
@@ -103,48 +99,28 @@ def _stages(
     return stages
 
 
-def _stage(sketch: Sketch, inputs: Inputs, own_task: set[str]) -> Stage:
+def _stage(draft: Draft, inputs: Inputs) -> Stage:
     """A stage without its tables."""
-    read = list(inputs.of(sketch))
-    readings = [reading for _, reading in read]
-    owners = sketch.owners
-    tasks = assign_each(readings) if owners is None else assign_owned(readings, sketch.cosets, owners)
+    reads = tuple(inputs.of(draft))
+    tasks = stage_tasks(reads, draft.cosets, draft.owners, gathered=draft.task_count.gathered)
     filtered = {name for task in tasks for name in task.filters}
-    placed = tuple(each for each, _ in read)
-    if findings := list(inputs.misfits(sketch, placed, filtered)):
+    if findings := list(inputs.misfits(draft, reads, filtered)):
         raise Refused(*findings)
-    null_keys = {
-        each.name: tuple(reading.numbers) if each.kind == STREAM else (0,)
-        for each, reading in read
-        if (each.name in own_task if each.kind == STREAM else reading.keyed)
-    }
-    if own_task & null_keys.keys() and not sketch.width.gathered:
-        tasks += (Task(len(tasks), null_keys, null_keys=True),)
     return Stage(
-        sketch.part.name,
-        placed,
-        sketch.part.steps,
+        draft.part.name,
+        reads,
+        draft.part.steps,
         (),
-        str(sketch.width.scheme),
-        sketch.cosets,
-        _why(sketch, inputs, [each.name for each in placed if each.name in filtered]),
+        draft.task_count.scheme,
+        draft.cosets,
+        draft.task_count.why,
+        draft.choice.scheme is not None,
         tasks,
-        None if sketch.choice.partitioner is None else str(sketch.choice.partitioner),
-        sketch.cooling,
-        sketch.part.wave,
+        None if draft.choice.partitioner is None else str(draft.choice.partitioner),
+        draft.cooling,
+        draft.part.wave,
+        inputs.changes(draft),
     )
-
-
-def _why(sketch: Sketch, inputs: Inputs, filtered: Sequence[str]) -> str:
-    said = [sketch.width.rule]
-    if sketch.choice.partitioner is not None and sketch.owners is not None:
-        said.append(f"dealt to {len(sketch.owners)} tasks by {sketch.choice.partitioner}")
-    if not sketch.width.gathered:
-        reading = f"{' and '.join(filtered)} filtered by h(key) mod {sketch.cosets}"
-        default = "default where keys must meet" if sketch.keeps else "default where none meet"
-        said.append(reading if filtered else "whole partitions, no filter")
-        said.append("as given" if sketch.choice.scheme else default)
-    return "; ".join([*said, *inputs.changed(sketch)])
 
 
 def _exchanges(
@@ -154,45 +130,43 @@ def _exchanges(
     steps = {step.name: step for step in graph.steps}
     homes: dict[str, Stage] = {}
     for stage in stages:
-        for name in (*(step.name for step in stage.steps), *(each.step for each in stage.inputs)):
+        for name in (*(step.name for step in stage.steps), *(read.step for read in stage.inputs)):
             homes.setdefault(name, stage)
-    made = []
-    for name, each in cuts.items():
-        home = homes[each.source]
+    exchanges = []
+    for name, cut in cuts.items():
+        home = homes[cut.source]
         # A combine that reads the records just as they move can be applied on the way.
-        (reader, *others) = (steps[reader] for reader in each.readers)
-        fan_in = settings.fan_in.get(reader.name, reader.fan_in) if reader.op == "combine" and not others else None
-        unifiers = levels(len(home.tasks), fan_in)
-        made.append(
+        (reader, *others) = (steps[reader] for reader in cut.readers)
+        combines = reader.op is Op.COMBINE and not others
+        unifiers = levels(len(home.tasks), settings.fan_in.get(reader.name, reader.fan_in) if combines else None)
+        exchanges.append(
             Exchange(
                 name,
-                each.source,
+                cut.source,
                 home.name,
                 inputs.placement(name),
-                each.wanted_by,
-                each.why,
+                cut.wanted_by,
+                cut.why,
                 combine=reader.name if unifiers else None,
                 unifiers=unifiers,
-                moves=each.moves,
-                spares=each.spares,
+                moves=cut.moves,
+                spares=cut.spares,
             )
         )
-    return made
+    return exchanges
 
 
-def _changeover(drawn: Sequence[Sketch], inputs: Inputs, own_task: set[str]) -> tuple[list[Stage], list[Exchange]]:
+def _changeover(graph: Graph, drawn: Sequence[Draft], inputs: Inputs) -> tuple[list[Stage], list[Exchange]]:
     """The stages and exchanges by which records move of streams whose partition count changed."""
-    wanted: dict[str, tuple[Change, list[str]]] = {}
-    for sketch in drawn:
-        for read in sketch.part.reads:
-            if change := inputs.moving(read, sketch):
-                _, steps = wanted.setdefault(read.name, (change, []))
-                steps.extend(step.name for step in sketch.part.steps if step.keyed or not sketch.keeps)
-    made = [
-        moved(change, inputs.moved(change), tuple(steps), own_task=change.stream in own_task)
-        for change, steps in wanted.values()
-    ]
-    return [stage for stage, _ in made], [exchange for _, exchange in made]
+    wanted: dict[str, tuple[Changeover, list[str]]] = {}
+    for draft in drawn:
+        for read in draft.part.reads:
+            if over := inputs.moving(read, draft):
+                _, steps = wanted.setdefault(read.name, (over, []))
+                steps.extend(step.name for step in draft.part.steps if step.keyed or not draft.keeps)
+    streams = {stream.name: stream for stream in graph.streams}
+    moves = [moved(over, streams[name], inputs.moved(over), tuple(steps)) for name, (over, steps) in wanted.items()]
+    return [stage for stage, _ in moves], [exchange for _, exchange in moves]
 
 
 def _unwritten(pipeline: Pipeline) -> list[Finding]:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from enum import Enum, auto
 
-from partitioning.model.graph import Graph, Step, union
-from partitioning.model.plan import EXCHANGE, RESULT, STREAM
+from partitioning.model.graph import Graph, Op, Step, union
+from partitioning.model.placement import OPAQUE
 from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.exchanges.placements import placements, places, target
 from partitioning.planning.exchanges.versions import reading_from
-from partitioning.planning.stages.ways import keys_of
+from partitioning.planning.stages.placed_by import keys_of
+from partitioning.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What a part reads: `name` of a kind (see `plan.Input`), holding the records of the stream or step `step`."""
+class ReadKind(Enum):
+    """What a part reads: a stream, an exchange, or what a step of an earlier part left."""
+
+    STREAM = auto()
+    EXCHANGE = auto()
+    RESULT = auto()
+
+
+class Read(Value, frozen=True):
+    """What a part reads: `name` of a kind, holding the records of the stream or step `step`."""
 
     name: str
-    kind: str
+    kind: ReadKind
     step: str
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value, frozen=True):
     """A stage without its tasks: the steps that hang together in one wave, and what they read."""
 
     wave: int
@@ -40,8 +48,7 @@ class Part:
         return "+".join(read.name for read in self.reads)
 
 
-@dataclass(frozen=True, slots=True)
-class Waves:
+class Waves(Value, frozen=True):
     """The parts in wave order, the cut of each exchange by its name, and the graph of the parts' steps."""
 
     parts: tuple[Part, ...]
@@ -76,13 +83,39 @@ def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
     return Waves(tuple(edges.parts()), edges.named, edges.graph)
 
 
+def most_waves(graph: Graph) -> int:
+    """In how many waves a batch of these steps can run at most, wherever its exchanges are put.
+
+    Each step that may find records elsewhere than it needs them has an exchange before it, and a stream whose
+    partition count has changed may have to move before all others.
+
+    >>> from partitioning.authoring.pipeline import Pipeline
+    >>> pipeline = Pipeline("p", source="s3://landing/topics")
+    >>> views = pipeline.stream("views", key="id", partitions=4)
+    >>> most_waves(pipeline.graph)
+    2
+    >>> _ = views.rekey("user").aggregate("count(*) AS n")
+    >>> most_waves(pipeline.graph)
+    3
+    """
+    placed = placements(graph)
+    crossed = {stream.name: 0 for stream in graph.streams}
+    for step in graph.steps:
+        lying = {origin.key_hash for name in step.inputs for origin in placed[name].origins if origin.since is None}
+        dirty = any(origin.since for name in step.inputs for origin in placed[name].origins)
+        moves = step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
+        crossed[step.name] = max(crossed[name] for name in step.inputs) + moves
+    changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)
+    return 1 + max(crossed.values(), default=0) + changing
+
+
 def _read_twice(parts: Iterable[Part]) -> set[str]:
     """What some part reads in two forms."""
-    found: set[str] = set()
+    twice: set[str] = set()
     for part in parts:
         times = Counter(read.step for read in part.reads)
-        found.update(name for name, count in times.items() if count > 1)
-    return found
+        twice.update(name for name, count in times.items() if count > 1)
+    return twice
 
 
 def _renamed(graph: Graph, cuts: Sequence[Cut], both: Collection[str]) -> tuple[Graph, list[Cut]]:
@@ -97,7 +130,7 @@ def _renamed(graph: Graph, cuts: Sequence[Cut], both: Collection[str]) -> tuple[
         names[source] = name
     readers = {(reader, cut.source) for cut in cuts for reader in cut.readers if cut.source in both}
     new = {
-        source: Step(name, "merge", (source,), union([source]), (), keys[source].key, keys[source].key_format)
+        source: Step(name, Op.MERGE, (source,), union([source]), (), keys[source].key, keys[source].key_format)
         for source, name in names.items()
     }
     steps = [new[stream.name] for stream in graph.streams if stream.name in new]
@@ -123,8 +156,10 @@ class _Edges:
         self._crossed = {(cut.source, reader): name for name, cut in self.named.items() for reader in cut.readers}
         self._wave = self._latest(self._earliest())
         self._declared = {step: place for place, step in enumerate(self._steps)}
-        listed = [(STREAM, stream.name) for stream in graph.streams] + [(EXCHANGE, name) for name in self.named]
-        self._places = {each: place for place, each in enumerate(listed)}
+        listed = [(ReadKind.STREAM, stream.name) for stream in graph.streams] + [
+            (ReadKind.EXCHANGE, name) for name in self.named
+        ]
+        self._places = {source: place for place, source in enumerate(listed)}
 
     def parts(self) -> list[Part]:
         """The parts in wave order, then in that of what they read."""
@@ -133,7 +168,7 @@ class _Edges:
 
     def _place(self, read: Read) -> int:
         """Where it stands among all that can be read: streams, then exchanges, then results, as declared."""
-        if read.kind == RESULT:
+        if read.kind == ReadKind.RESULT:
             return len(self._places) + self._declared[read.step]
         return self._places[read.kind, read.name]
 
@@ -141,7 +176,7 @@ class _Edges:
         """What hangs together, two by two."""
         for name in (*(cut.source for cut in self.named.values()), *self._written):
             if name not in self._steps:
-                stream = (0, Read(name, STREAM, name))
+                stream = (0, Read(name, ReadKind.STREAM, name))
                 yield stream, stream
         for step in self._steps.values():
             for name in step.inputs:
@@ -156,17 +191,19 @@ class _Edges:
     def _node(self, name: str, reader: str) -> Node:
         here = self._wave[reader]
         if (name, reader) in self._crossed:
-            return here, Read(self._crossed[name, reader], EXCHANGE, name)
+            return here, Read(self._crossed[name, reader], ReadKind.EXCHANGE, name)
         if name not in self._steps:
-            return here, Read(name, STREAM, name)
-        return name if self._wave[name] == here else (here, Read(f"{name}.result", RESULT, name))
+            return here, Read(name, ReadKind.STREAM, name)
+        return name if self._wave[name] == here else (here, Read(f"{name}.result", ReadKind.RESULT, name))
 
     def _earliest(self) -> dict[str, int]:
         """The largest number of exchanges on a path to each step."""
-        found: dict[str, int] = {}
+        crossed: dict[str, int] = {}
         for step in self._steps.values():
-            found[step.name] = max(found.get(name, 0) + ((name, step.name) in self._crossed) for name in step.inputs)
-        return found
+            crossed[step.name] = max(
+                crossed.get(name, 0) + ((name, step.name) in self._crossed) for name in step.inputs
+            )
+        return crossed
 
     def _latest(self, earliest: Mapping[str, int]) -> dict[str, int]:
         """The wave of each step, when those of wave 0 wait until they are needed as far as they can."""
@@ -176,23 +213,23 @@ class _Edges:
             for name in step.inputs:
                 at = 0 if (name, step.name) in self._crossed else latest
                 needed[name] = min(needed.get(name, at), at)
-        found: dict[str, int] = {}
+        settled: dict[str, int] = {}
         for step in self._steps.values():
             waits = needed.get(step.name, 0)
             if earliest[step.name]:
-                found[step.name] = earliest[step.name]
-            elif all(found.get(name, waits) == waits for name in step.inputs):
-                found[step.name] = waits
+                settled[step.name] = earliest[step.name]
+            elif all(settled.get(name, waits) == waits for name in step.inputs):
+                settled[step.name] = waits
             else:
-                found[step.name] = max(found.get(name, 0) for name in step.inputs)
-        return found
+                settled[step.name] = max(settled.get(name, 0) for name in step.inputs)
+        return settled
 
 
 def _hanging_together(links: Iterable[tuple[Node, Node]]) -> list[list[Node]]:
     """The groups of nodes that are linked, directly or through others, each node once."""
     groups: dict[Node, list[Node]] = {}
-    for one, other in links:
-        larger, smaller = groups.setdefault(one, [one]), groups.setdefault(other, [other])
+    for node, neighbour in links:
+        larger, smaller = groups.setdefault(node, [node]), groups.setdefault(neighbour, [neighbour])
         if larger is not smaller:
             if len(larger) < len(smaller):
                 larger, smaller = smaller, larger

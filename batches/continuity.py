@@ -1,0 +1,87 @@
+"""Continuity: where the last published batch ended, by what the ledger and the tables' own logs say now.
+
+Nothing of it is taken from the plan that is judged, which says only where it starts itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from batches.delta import Held, held
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Continuity:
+    """Two tables: `ends` has a row for each stream partition, `tables` one for each result table.
+
+    `ends`: stream, partition, table, beginning, start, end; `published` is where the last published batch ended,
+    `asked` where a first batch was asked to begin; both may be missing.
+    `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
+    published last to it (`ledger_batch`, `ledger_plan`); all may be missing.
+    """
+
+    ends: pd.DataFrame
+    tables: pd.DataFrame
+
+
+def continuity(ledger: Ledger, plan: Plan) -> Continuity:
+    """What a batch has to go on from, read anew. Raises Refused if the ledger or a log cannot be read."""
+    published = ledger.published_before(plan.batch)
+    return Continuity(_ends(plan, published), _tables(ledger, plan, published))
+
+
+def _ends(plan: Plan, published: Plan | None) -> pd.DataFrame:
+    ended = {str(offsets.partition): offsets.end for offsets in published.ranges()} if published else {}
+    rows = [
+        {
+            "stream": stream.name,
+            "partition": partition.partition,
+            "table": stream.declared.table,
+            "beginning": partition.beginning,
+            "start": partition.start,
+            "end": partition.end,
+            "published": ended.get(f"{stream.name}-{partition.partition}"),
+            "asked": plan.starts.get(f"{stream.name}-{partition.partition}"),
+        }
+        for stream in plan.streams
+        for partition in stream.partitions
+    ]
+    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64"})
+
+
+def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
+    rows = list(_table_rows(ledger, plan, published))
+    columns = {"table": "string", "log_batch": "Int64", "log_plan": "string"}
+    return pd.DataFrame(rows).astype(columns | {"ledger_batch": "Int64", "ledger_plan": "string"})
+
+
+def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[dict[str, object]]:
+    for write in plan.writes():
+        table = write.declared.table
+        log = held(ledger.store.root, plan.pipeline, table) or Held(None, None)
+        last = _last_written(ledger, published, table)
+        known = Held(last.batch, digest(last)) if last else Held(None, None)
+        if log.plan == digest(plan):
+            # Somebody decided and published this very batch meanwhile: what counts is the batch before.
+            log = known
+        yield {
+            "table": table,
+            "log_batch": log.batch,
+            "log_plan": log.plan,
+            "ledger_batch": known.batch,
+            "ledger_plan": known.plan,
+        }
+
+
+def _last_written(ledger: Ledger, published: Plan | None, table: str) -> Plan | None:
+    """The newest published plan that writes a table, which may have been left out since."""
+    plan = published
+    while plan is not None and table not in {write.declared.table for write in plan.writes()}:
+        plan = ledger.published_before(plan.batch)
+    return plan

@@ -1,0 +1,95 @@
+"""The interpreter: what is to be done for a batch, as a list, and who does it, one after the other.
+
+The command line, tests and the benchmark run this list; the Airflow DAG has a task for each entry of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import assert_never
+
+from batches import steps
+from batches.ref import BatchRef
+from batches.runners.runner import Runner
+from partitioning.errors import CosetError
+from partitioning.model.failure import together
+from partitioning.model.plan import Plan
+from partitioning.values import Value
+
+
+class RunWave(Value, frozen=True):
+    """Run these task groups, in any order or at once: none reads what another of them leaves."""
+
+    wave: int
+    groups: tuple[int, ...]
+
+
+class Audit(Value, frozen=True):
+    """Make the audit tables from the receipts."""
+
+
+class Check(Value, frozen=True):
+    """Let Great Expectations judge, and decide."""
+
+
+class Publish(Value, frozen=True):
+    """Make rows and offsets visible together."""
+
+
+Step = RunWave | Audit | Check | Publish
+
+# Shows that something is being done, by its name, then the words that were put into the list.
+Show = Callable[[str], AbstractContextManager[list[str]]]
+
+
+def steps_of(plan: Plan) -> tuple[Step, ...]:
+    """What is to be done for a planned batch, in this order."""
+    return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), Publish())
+
+
+def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:
+    """Do all that is to be done for a batch. What is done already is found done.
+
+    Raises what a step raises; of a wave, the findings of all its groups.
+    """
+    _, plan = batch.load()
+    for step in steps_of(plan):
+        match step:
+            case RunWave(_, groups):
+                _run_wave(batch, groups, runner, show)
+            case Audit():
+                with show("audit") as said:
+                    said.append(steps.audit(batch))
+            case Check():
+                with show("check") as said:
+                    said.append(steps.check(batch, docs))
+            case Publish():
+                with show("publish") as said:
+                    said.append(steps.publish(batch))
+            case _:
+                assert_never(step)
+
+
+def _run_wave(batch: BatchRef, groups: tuple[int, ...], runner: Runner, show: Show) -> None:
+    def run(number: int) -> CosetError | None:
+        try:
+            with show(f"run group {number}") as said:
+                said.append(runner.group(batch, number))
+        except CosetError as error:
+            return error
+        return None
+
+    pool = ThreadPoolExecutor(runner.at_once)
+    try:
+        errors = [error for error in pool.map(run, groups) if error is not None]
+    except BaseException:
+        # Ctrl-C or SIGTERM: what runs is ended, because it would be waited for.
+        runner.cancel()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    if errors:
+        raise together(errors)

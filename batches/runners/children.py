@@ -1,0 +1,59 @@
+"""Programs that end with the process that started them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from signal import Signals
+from typing import IO
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_LINUX = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def start(
+    command: Sequence[str], environment: Mapping[str, str], log: IO[bytes], asked: Signals = signal.SIGTERM
+) -> subprocess.Popen[bytes]:
+    """Start a program that writes to a log file. Ctrl-C in the terminal does not reach it.
+
+    On Linux it is sent the signal `asked` should the thread that calls this end, however that comes to be.
+    """
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_sent_at_death(asked),
+    )
+
+
+def stop(process: subprocess.Popen[bytes], within_seconds: float, asked: Signals = signal.SIGTERM) -> None:
+    """Ask a program to end, and wait; then kill what is left of it and of all that it started."""
+    try:
+        family = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        family = []
+    process.send_signal(asked)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(within_seconds)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in family:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
+
+
+def _sent_at_death(asked: Signals) -> Callable[[], None] | None:
+    if _LINUX is None:
+        return None
+    return lambda: _LINUX.prctl(_PR_SET_PDEATHSIG, int(asked))

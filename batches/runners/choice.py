@@ -1,0 +1,58 @@
+"""Which runner: by a name on the command line, or by where Spark is."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, assert_never
+
+from partitioning.errors import Finding, Refused
+
+if TYPE_CHECKING:  # the command line imports this module whatever it is asked for
+    from batches.runners.runner import Runner
+
+# What the address of a Spark server begins with; a master is anything else.
+SERVER = "sc://"
+
+
+class RunnerKind(StrEnum):
+    """The runners there are: an application for all groups, one for each, a server that stays, or no Spark at all."""
+
+    SPARK = "spark"
+    SPARK_SUBMIT = "spark-submit"
+    CONNECT = "connect"
+    LOCAL = "local"
+
+    @classmethod
+    def at(cls, master: str) -> RunnerKind:
+        """The one for a master, or for a server's address."""
+        return cls.CONNECT if master.startswith(SERVER) else cls.SPARK
+
+
+def runner(kind: RunnerKind, master: str, memory: str) -> Runner:
+    """The runner of that kind. What the others need is not imported. Raises Refused if it does not go with `master`."""
+    match kind:
+        case RunnerKind.SPARK:
+            from batches.runners.spark import Spark  # noqa: PLC0415
+
+            return Spark(_master(kind, master), memory)
+        case RunnerKind.SPARK_SUBMIT:
+            from batches.runners.spark_submit import SparkSubmit  # noqa: PLC0415
+
+            return SparkSubmit(_master(kind, master), memory)
+        case RunnerKind.CONNECT:
+            from batches.runners.connect import Connect  # noqa: PLC0415
+
+            return Connect(master, memory)
+        case RunnerKind.LOCAL:
+            from batches.runners.local import Local  # noqa: PLC0415
+
+            return Local(memory=memory)
+        case _:
+            assert_never(kind)
+
+
+def _master(kind: RunnerKind, master: str) -> str:
+    if RunnerKind.at(master) is RunnerKind.CONNECT:
+        needed = f"choose --runner {RunnerKind.CONNECT}, or name a master such as local[*]"
+        raise Refused(Finding(f"the runner {kind} needs a master, and this is a Spark server", master, needed))
+    return master

@@ -1,0 +1,82 @@
+"""Task groups as jobs on a Spark server that stays (Spark Connect), so that none waits for Spark to start."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from types import TracebackType
+
+from pyspark.errors import PySparkException
+
+from batches.ref import BatchRef
+from batches.runners.connection import Gone, check_address, connected, is_gone
+from batches.runners.jobs import Jobs
+from batches.runners.spark_server import LOG_SETTING
+from batches.runners.spark_submit import SparkSubmit
+from partitioning.errors import CosetError
+from spark_jobs.group import MEMORY, answer, run_group
+from spark_jobs.on_connect import run_orders
+from spark_jobs.on_spark import job_failed
+
+
+class Connect:
+    """Runs each group as a job of the server at `address`; where the server is gone, submits it to `master` instead.
+
+    `token` is what the server was started with, if not SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment.
+    """
+
+    # A group may have fewer tasks than there are cores.
+    at_once = 4
+
+    def __init__(self, address: str, memory: str = MEMORY, token: str | None = None, master: str = "local[*]") -> None:
+        check_address(address)
+        self._address = address
+        self._answer = partial(answer, memory=memory)
+        self._token = token
+        self._submit = SparkSubmit(master, memory)
+        self._submitting = Lock()
+        # By this name the jobs of this runner, and no others, can be ended.
+        self._tag = f"coset-{secrets.token_hex(8)}"
+        self._jobs = Jobs()
+
+    def __enter__(self) -> Connect:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left open between groups."""
+
+    def group(self, batch: BatchRef, number: int) -> str:
+        ledger, plan = batch.load()
+        name = f"group {number} of batch {plan.batch} of {plan.pipeline}"
+        try:
+            return run_group(ledger, plan, number, lambda orders: self._run(orders, name))
+        except Gone as gone:
+            with self._submitting:
+                return f"{gone}; submitted instead: {self._submit.group(batch, number)}"
+
+    def cancel(self) -> None:
+        self._submit.cancel()
+        self._jobs.end(self._interrupt)
+
+    def _interrupt(self) -> None:
+        # Over a connection of its own: a signal may have interrupted somebody who was using another.
+        with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
+            spark.interruptTag(self._tag)
+
+    def _run(self, orders: Sequence[bytes], name: str) -> Sequence[bytes]:
+        with self._jobs.waiting_for(name), connected(self._address, self._token) as spark:
+            spark.addTag(self._tag)
+            log: str | None = f"on the host of {self._address}"
+            try:
+                log = spark.conf.get(LOG_SETTING, log)
+                self._jobs.check(name)
+                return run_orders(spark, orders, self._answer)
+            except PySparkException as error:
+                if is_gone(error):
+                    raise Gone(f"the Spark server {self._address} went away") from None
+                raise job_failed(error, name, f"the Spark server's log, {log}") from None

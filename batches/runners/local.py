@@ -1,0 +1,80 @@
+"""Task groups in processes of this machine, without Spark: for tests, the benchmark and a pipeline author's trial."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from threading import Thread
+from types import TracebackType
+
+from batches.ref import BatchRef
+from partitioning.errors import CosetError, Finding
+from spark_jobs.group import MEMORY, answer, run_group
+
+
+class Local:
+    """Runs the tasks of a group in so many processes; in this very one, if it is one."""
+
+    at_once = 1
+
+    def __init__(self, processes: int | None = None, memory: str = MEMORY) -> None:
+        self._processes = processes or os.cpu_count() or 1
+        self._answer = partial(answer, memory=memory)
+        self._pool: ProcessPoolExecutor | None = None
+        self._cancelled = False
+
+    def __enter__(self) -> Local:
+        if self._processes > 1:
+            # A forked process could inherit a lock that a thread of this one holds.
+            spawned = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._processes, spawned, initializer=_end_with_parent)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def group(self, batch: BatchRef, number: int) -> str:
+        ledger, plan = batch.load()
+        return run_group(ledger, plan, number, self._run)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._pool is not None:
+            # From Python 3.14 on the pool has a method for this.
+            for process in tuple(self._pool._processes.values()):
+                process.kill()
+
+    def _run(self, orders: Sequence[bytes]) -> Sequence[bytes]:
+        if self._pool is None or self._cancelled:
+            return [self._answer_here(order) for order in orders]
+        try:
+            return list(self._pool.map(self._answer, orders))
+        except BrokenProcessPool as error:
+            raise CosetError(
+                Finding(f"a process of the pool ended: {error}", "this machine", "look at its memory, then run again")
+            ) from error
+
+    def _answer_here(self, order: bytes) -> bytes:
+        if self._cancelled:
+            raise CosetError(Finding("the task group was ended", "this process", "run again"))
+        return self._answer(order)
+
+
+def _end_with_parent() -> None:
+    """Leave Ctrl-C to the process that started this one, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,90 @@
+"""Expectations on what a batch goes on from: where the last published one ended, by the ledger and the tables' logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pandas as pd
+
+from expectations.judging import TableExpectation
+from partitioning.sections import many
+
+
+class ExpectBatchToContinueThePrevious(TableExpectation):
+    """Expect each stream partition to start where the last published batch ended, and tables to be read whole.
+
+    Judges a table with a row for each stream partition: stream, partition, table, beginning, start and, where there
+    is one, the offset at which the last published batch ended (published) or a first one was asked to begin (asked).
+    """
+
+    sentence = "Every stream partition starts where the last published batch ended; tables are read whole."
+
+    def _needs(self) -> list[str]:
+        return ["stream", "partition", "table", "beginning", "start", "published", "asked"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        wrongs = [(row, _wrong(row)) for row in frame.itertuples()]
+        bad = [f"{row.stream}-{row.partition}: {wrong}" for row, wrong in wrongs if wrong]
+        return f"{many(len(frame), 'stream partition')}, {_seen(frame)}", len(frame), len(bad), bad
+
+
+def _wrong(row: Any) -> str | None:
+    if row.table:
+        if row.start != row.beginning:
+            return f"the table begins at offset {row.beginning:,}, but is read from {row.start:,} on"
+        return None
+    asked, published = _known(row.asked), _known(row.published)
+    expected = published if published is not None else asked if asked is not None else row.beginning
+    ended = f"the last published batch ended at {expected:,}" if published is not None else f"it begins at {expected:,}"
+    if row.start > expected:
+        return f"{ended}: {many(row.start - expected, 'record')} left out"
+    if row.start < expected:
+        return f"{ended}: {many(expected - row.start, 'record')} before it would count twice"
+    return None
+
+
+def _seen(frame: pd.DataFrame) -> str:
+    streams = frame[~frame["table"].astype(bool)]
+    first = streams[streams["published"].isna()]
+    skipped = first[first["asked"].notna() & (first["start"] > first["beginning"])]
+    said = [f"{len(first):,} of them for the first time" if len(first) else "all continued"]
+    if len(skipped):
+        records = int((skipped["start"] - skipped["beginning"]).sum())
+        said.append(f"{many(records, 'record')} skipped in {len(skipped):,} of these, as [starts] asks")
+    return "; ".join(said)
+
+
+class ExpectTablesToHoldThePreviousBatch(TableExpectation):
+    """Expect each result table to hold, by its own log, the batch and plan that the ledger published last to it.
+
+    Judges a table with a row for each result table: table, log_batch, log_plan, ledger_batch, ledger_plan.
+    """
+
+    sentence = "Every result table holds what the ledger published last, by the table's own log."
+
+    def _needs(self) -> list[str]:
+        return ["table", "log_batch", "log_plan", "ledger_batch", "ledger_plan"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        wrongs = [(row, _differs(row)) for row in frame.itertuples()]
+        bad = [f"{row.table}: {wrong}" for row, wrong in wrongs if wrong]
+        return many(len(frame), "result table"), len(frame), len(bad), bad
+
+
+def _differs(row: Any) -> str | None:
+    log, ledger = _known(row.log_batch), _known(row.ledger_batch)
+    if log != ledger:
+        return f"its log says {_batch(log)}, the ledger {_batch(ledger)}"
+    log_plan, ledger_plan = _known(row.log_plan), _known(row.ledger_plan)
+    if log_plan is not None and log_plan != ledger_plan:
+        return f"batch {log} in its log is of the plan {log_plan}, in the ledger of {ledger_plan}"
+    return None
+
+
+def _batch(number_of: Any) -> str:
+    return "no batch" if number_of is None else f"batch {number_of}"
+
+
+def _known(value: Any) -> Any:
+    return None if pd.isna(value) else value

@@ -1,0 +1,66 @@
+"""Misfits: what keeps flows from being re-keyed, brought together or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from partitioning.errors import Finding
+from partitioning.model.graph import Join, Op
+from partitioning.model.placement import KeyFormat
+
+if TYPE_CHECKING:
+    from partitioning.authoring.flow import Flow
+
+
+def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
+    """What is wrong with a new key column."""
+    if not key:
+        yield Finding("'' cannot be the key column", where, "name the column that holds the key")
+    if key_format not in tuple(KeyFormat):
+        yield Finding(f"unknown key format {key_format!r}", where, f"use one of {', '.join(KeyFormat)}")
+
+
+def no_key(flow: Flow, where: str) -> Finding:
+    """That a flow without a key cannot be used so."""
+    return Finding(f"{flow.step} has no key", where, "rekey it first")
+
+
+def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
+    """How many rows a partial flow has depends on the number of tasks; a combined one's do not."""
+    for flow in flows:
+        if flow.unfinished and op is not Op.COMBINE:
+            what = f"{flow.step} is partial: it has a row per key of each task"
+            yield Finding(what, f"{op or 'write'} of {_and(flows)}", "combine it first")
+
+
+def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
+    """What keeps flows from being brought together by `op`, a join of the kind `how` or another."""
+    where = f"{op} of {_and(flows)}"
+    if how not in tuple(Join):
+        yield Finding(f"unknown join {how!r}", where, f"use {', '.join(Join)}")
+    if len(flows) == 1:
+        yield Finding(f"there is nothing to {op} with", where, "name another flow")
+    if any(flow.pipeline is not flows[0].pipeline for flow in flows):
+        yield Finding("the flows are of different pipelines", where, "declare their streams in one")
+    yield from unfinished(op, flows)
+    if op is Op.MERGE:
+        yield from _unlike(flows, where)
+    else:
+        yield from (no_key(flow, where) for flow in flows if not flow.key)
+        aliases = [flow.alias.lower() for flow in flows]
+        for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
+            what = f"SQL cannot tell the flows apart: two are named {alias!r}"
+            yield Finding(what, where, "give the step before one of them a name=")
+
+
+def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
+    if len({flow.step for flow in flows}) < len(flows):
+        yield Finding("a flow is merged with itself", where, "name each flow once")
+    if len({(flow.key, flow.key_format) for flow in flows}) > 1:
+        listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
+        yield Finding(f"flows to merge have different keys ({listed})", where, "rekey them alike")
+
+
+def _and(flows: Sequence[Flow]) -> str:
+    return " and ".join(flow.step for flow in flows)

@@ -1,0 +1,92 @@
+"""Settings as the text of a TOML file, for those that are made by a program."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time
+from typing import Any
+
+from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
+from partitioning.errors import Finding, Refused
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def to_toml(settings: Settings) -> str:
+    """What `Settings.read` reads back as these settings.
+
+    >>> print(to_toml(Settings(groups=4, starts={"views-0": 21}, fan_in={"totals": 8})), end="")
+    groups = 4
+    starts = {views-0 = 21}
+    <BLANKLINE>
+    [steps.totals]
+    fan_in = 8
+
+    Raises Refused for an argument of a partitioner that TOML cannot hold.
+    """
+    lines = [f"{name} = {value(what)}" for name, what in _for_all(settings)]
+    named = (*settings.schemes, *settings.partitioners, *settings.fan_in)
+    for name in dict.fromkeys(named):
+        # Only a step has a fan-in; all else may be under either, but not one name under both.
+        kind = "steps" if name in settings.fan_in else "stages"
+        lines += ["", f"[{kind}.{key(name)}]", *(f"{what} = {value(of)}" for what, of in _of(settings, name))]
+    return "\n".join(lines) + "\n"
+
+
+def key(text: str) -> str:
+    """A key, quoted where it has to be.
+
+    >>> key("views-0"), key("views.eu-0")
+    ('views-0', '"views.eu-0"')
+    """
+    return text if _BARE.fullmatch(text) else _text(text)
+
+
+def value(plain: Any) -> str:
+    """A value on one line. Raises Refused for what TOML cannot hold."""
+    match plain:
+        case bool():
+            return str(plain).lower()
+        case int() | float():
+            return repr(plain)
+        case str():
+            return _text(plain)
+        case datetime() | date() | time():
+            return plain.isoformat()
+        case list() | tuple():
+            return f"[{', '.join(map(value, plain))}]"
+        case Mapping():
+            return f"{{{', '.join(f'{key(name)} = {value(inner)}' for name, inner in plain.items())}}}"
+    then = "use text, numbers, lists, tables or dates"
+    raise Refused(Finding(f"{plain!r} cannot be written as TOML", "settings", then))
+
+
+def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
+    if settings.scheme is not None:
+        yield "scheme", str(settings.scheme)
+    yield "groups", settings.groups
+    if settings.grouper != DEFAULTS.grouper:
+        yield "grouper", settings.grouper
+    if settings.limit is not None:
+        yield "limit", settings.limit
+    if settings.starts:
+        yield "starts", settings.starts
+
+
+def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:
+    """What is set for one stage or step."""
+    if name in settings.schemes:
+        yield "scheme", str(settings.schemes[name])
+    if name in settings.partitioners:
+        used = settings.partitioners[name]
+        ref = used if isinstance(used, PartitionerRef) else PartitionerRef(used)
+        yield "partitioner", {"use": ref.path, **ref.arguments} if ref.arguments else ref.path
+    if name in settings.fan_in:
+        yield "fan_in", settings.fan_in[name]
+
+
+def _text(text: str) -> str:
+    # JSON's strings are TOML's, but for one character that JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,69 @@
+"""The form in which a plan is stored: what is long, and follows from a rule, is drawn together.
+
+The partitions of a stream are stored by columns. Of a stage's tasks only those are stored that are not as the
+coset rule has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from partitioning.cosets.assignment import stage_tasks
+from partitioning.documents.columns import from_columns, to_columns
+from partitioning.model.plan import Input, Plan, PlannedPartition, Stage
+from partitioning.model.reasons import AllTogether, TaskCountReason
+from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.tasks import Task
+from partitioning.values import Value
+
+
+def to_form(plan: Plan) -> dict[str, Any]:
+    """A plan's fields as they are stored."""
+    streams = [
+        _fields(stream) | {"partitions": to_columns(PlannedPartition, stream.partitions)} for stream in plan.streams
+    ]
+    stages = [_fields(stage) | {"tasks": _exceptions(_by_rule(stage), stage.tasks)} for stage in plan.stages]
+    return _fields(plan) | {"streams": streams, "stages": stages}
+
+
+def from_form(stored: dict[str, Any]) -> dict[str, Any]:
+    """What `to_form` drew together, ready to be a plan. Raises what plain data does that is none of this."""
+    for stream in stored["streams"]:
+        stream["partitions"] = from_columns(PlannedPartition, stream["partitions"])
+    for stage in stored["stages"]:
+        stage["tasks"] = _with_exceptions(_stage_by_rule(stage), stage["tasks"])
+    return stored
+
+
+def _fields(value: Value) -> dict[str, Any]:
+    return msgspec.structs.asdict(value)
+
+
+def _by_rule(stage: Stage) -> tuple[Task, ...]:
+    """The tasks that the coset rule gives a stage."""
+    return _ruled(stage.inputs, stage.scheme, stage.cosets, stage.why)
+
+
+def _stage_by_rule(stored: dict[str, Any]) -> tuple[Task, ...]:
+    inputs = msgspec.convert(stored["inputs"], tuple[Input, ...])
+    scheme, why = msgspec.convert(stored["scheme"], Scheme), msgspec.convert(stored["why"], TaskCountReason)
+    return _ruled(inputs, scheme, msgspec.convert(stored["cosets"], int), why)
+
+
+def _ruled(inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason) -> tuple[Task, ...]:
+    owners = None if scheme == MAX else [(residue,) for residue in range(cosets)]
+    return stage_tasks(inputs, cosets, owners, gathered=isinstance(why, AllTogether))
+
+
+def _exceptions(ruled: Sequence[Task], tasks: Sequence[Task]) -> dict[str, Any]:
+    """How many there are, and those that are not as the rule says, by their place."""
+    differing = {str(place): task for place, task in enumerate(tasks) if place >= len(ruled) or task != ruled[place]}
+    return {"count": len(tasks), "exceptions": differing}
+
+
+def _with_exceptions(ruled: Sequence[Task], stored: dict[str, Any]) -> tuple[Task, ...]:
+    exceptions = {int(place): msgspec.convert(task, Task) for place, task in stored["exceptions"].items()}
+    return tuple(exceptions[place] if place in exceptions else ruled[place] for place in range(stored["count"]))

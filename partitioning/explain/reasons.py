@@ -1,0 +1,217 @@
+"""Reasons in words: sentences made of the codes and figures that plans hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import assert_never
+
+from partitioning.model.placement import OPAQUE, KeyHash, Placement
+from partitioning.model.plan import Exchange, ExchangeInput, Stage
+from partitioning.model.reasons import (
+    AllTogether,
+    AsAsked,
+    AskedFor,
+    AtLocation,
+    BeforeMoving,
+    Bounds,
+    CountChanged,
+    ExchangeReason,
+    GcdOf,
+    GroupCount,
+    GroupElsewhere,
+    GroupJoined,
+    GroupLeft,
+    HeldTooLittle,
+    HeldTooMuch,
+    LastLocation,
+    LocationFull,
+    LocationGone,
+    LocationUnknown,
+    MakesRoom,
+    MoveReason,
+    MovesAlong,
+    OnePerPartition,
+    OtherWave,
+    PlacedOtherwise,
+    PutBy,
+    Said,
+    Unplaced,
+)
+from partitioning.model.schemes import MAX
+from partitioning.sections import many
+
+
+def exchange_reason(exchange: Exchange) -> str:
+    """Why records move: since when they are unplaced, who wants them placed, what stays or moves along, and how many
+    of how many records move, if that is known."""
+    because = exchange_because(exchange.why, exchange.wanted_by, exchange.placement)
+    return because + moved(exchange.moves, exchange.spares)
+
+
+def exchange_because(why: ExchangeReason, wanted_by: Sequence[str], target: Placement) -> str:
+    """Why an exchange is there, without numbers of records."""
+    match why:
+        case Unplaced():
+            parts = [_cause(why, wanted_by, target)]
+            if why.along:
+                parts.append(_along(why.along))
+            if why.staying:
+                verb = _verb(why.staying, "stays where it is", "stay where they are")
+                parts.append(f"{listed(why.staying)} {verb}")
+            return "; ".join(parts)
+        case AskedFor():
+            into = "" if why.partitions is None else f", into {many(why.partitions, 'partition')}"
+            return f"{listed(wanted_by)} asks for it{into}"
+        case CountChanged():
+            return f"{why.change}: records of {why.change.listed} lie there by either count"
+        case _:
+            assert_never(why)
+
+
+def moved(moves: int | None, spares: int | None) -> str:
+    """How many records move, of those that could have; nothing if it is not known.
+
+    >>> moved(100, 900), moved(100, 0), moved(None, None)
+    ('; 100 of 1,000 records move', '; 100 records move', '')
+    """
+    if moves is None:
+        return ""
+    if spares:
+        return f"; {moves:,} of {many(moves + spares, 'record')} move"
+    return f"; {many(moves, 'record')} {'moves' if moves == 1 else 'move'}"
+
+
+def stage_reason(stage: Stage) -> str:
+    """How the number of a stage's tasks came about, what they leave out, and what changed partition counts do."""
+    parts = [_task_count(stage)]
+    if stage.partitioner is not None and stage.keeps_keys:
+        parts.append(f"dealt to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
+    if not isinstance(stage.why, AllTogether | BeforeMoving):
+        filtered = [source.name for source in stage.inputs if any(source.name in task.filters for task in stage.tasks)]
+        reading = f"{listed(filtered)} filtered by h(key) mod {stage.cosets}"
+        parts.append(reading if filtered else "whole partitions, no filter")
+        parts += _choice(stage)
+    return "; ".join([*parts, *_changes(stage)])
+
+
+def move_reason(reason: MoveReason) -> str:
+    """Why a task runs in another group than before.
+
+    >>> move_reason(GroupLeft(1, AtLocation("H", 2)))
+    'group 1 left, and group 2 is at its location H'
+    """
+    match reason:
+        case OtherWave():
+            return "its stage was in another wave"
+        case GroupLeft():
+            return f"group {reason.group} left{_last_location(reason.last)}"
+        case GroupElsewhere():
+            return f"group {reason.group} is at {reason.location} now{_last_location(reason.last)}"
+        case GroupJoined():
+            return f"group {reason.group} joined"
+        case HeldTooMuch() | HeldTooLittle():
+            return f"group {reason.group} would hold {reason.held:,} {reason.bounds.unit}, {_balanced(reason.bounds)}"
+        case MakesRoom():
+            return f"it makes room: {_balanced(reason.bounds)}"
+        case PutBy():
+            return f"{reason.grouper} put it there"
+        case Said():
+            return reason.words
+        case GroupCount():
+            return f"{reason.before} task groups → {reason.now}"
+        case _:
+            assert_never(reason)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence, each once.
+
+    >>> listed(["a", "b", "a", "c"])
+    'a, b and c'
+    """
+    once = list(dict.fromkeys(names))
+    return " and ".join([", ".join(once[:-1]), once[-1]]) if len(once) > 1 else "".join(once)
+
+
+def _cause(why: Unplaced, wanted_by: Sequence[str], target: Placement) -> str:
+    if not target.key:
+        return f"gathered into one task for {listed(wanted_by)}"
+    causes = [f"dirty since {listed(why.dirty)}"] if why.dirty else []
+    causes += [_otherwise(placed, KeyHash(target.key_format, target.hash)) for placed in why.otherwise]
+    return f"{' and '.join(causes)}, wanted by {listed(wanted_by)}"
+
+
+def _otherwise(placed: PlacedOtherwise, target: KeyHash) -> str:
+    if placed.key_hash.hash == OPAQUE:
+        return f"{placed.stream} is {OPAQUE} and others cannot be moved to it"
+    return f"{placed.stream} lies by {placed.key_hash}, not by {target}"
+
+
+def _along(along: MovesAlong) -> str:
+    names = listed(along.names)
+    text = f"{names} {_verb(along.names, 'moves', 'move')} too"
+    if along.left is None or along.without is None:
+        return text
+    return f"{text}, as {along.left:,} are left after {along.after} and {along.without:,} would move without {names}"
+
+
+def _verb(names: Sequence[str], singular: str, plural: str) -> str:
+    return singular if len(names) == 1 else plural
+
+
+def _balanced(bounds: Bounds) -> str:
+    return f"{bounds.least:,} to {bounds.most:,} are balanced (mean {bounds.mean:,})"
+
+
+def _last_location(last: LastLocation) -> str:
+    match last:
+        case AtLocation():
+            return f", and group {last.group} is at its location {last.location}"
+        case LocationFull():
+            return f", and the groups at its location {last.location} are full"
+        case LocationGone():
+            return f", and its location {last.location} has no group now"
+        case LocationUnknown():
+            return ""
+        case _:
+            assert_never(last)
+
+
+def _task_count(stage: Stage) -> str:
+    match stage.why:
+        case OnePerPartition():
+            return f"one task per stream partition, {stage.cosets} in all"
+        case BeforeMoving():
+            return "one task per stream partition"
+        case AllTogether(steps):
+            return f"one task, as {' and '.join(steps)} {_verb(steps, 'needs', 'need')} all records together"
+        case AsAsked(cosets):
+            return f"{cosets} as asked"
+        case GcdOf(counts, cosets):
+            source = f"gcd({', '.join(map(str, counts))})" if counts else "the most cosets of a stage that feeds it"
+            factor = "" if stage.scheme.number is None else f"{stage.scheme.number} × "
+            only = cosets == 1 and max(counts, default=1) > 1
+            hint = ": ONE task is all there is, choose elastic(F) or tasks(L) for more" if only else ""
+            return f"{factor}{source} = {cosets}{hint}"
+        case _:
+            assert_never(stage.why)
+
+
+def _choice(stage: Stage) -> Iterator[str]:
+    """Who chose the scheme, unless the number of tasks says so."""
+    if not stage.given:
+        yield "default where none meet" if stage.scheme == MAX else "default where keys must meet"
+    elif not isinstance(stage.why, AsAsked):
+        yield "as given"
+
+
+def _changes(stage: Stage) -> Iterator[str]:
+    moving = {source.step: source for source in stage.inputs if isinstance(source, ExchangeInput)}
+    placed = {stream.name: stream.placement for stream in stage.streams}
+    for change in stage.changes:
+        if isinstance(stage.why, BeforeMoving):
+            yield f"{change}, and {change.listed} have records of both counts"
+        elif change.stream in moving:
+            yield f"{change}, so {change.listed} move once, by {moving[change.stream].name}"
+        else:
+            yield f"{change}, which is read as {placed[change.stream].partitions}, so nothing moves"

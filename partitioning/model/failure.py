@@ -1,0 +1,89 @@
+"""Failures: errors on their way between processes, as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.model.receipt import TaskReceipt
+from partitioning.values import Document, Value
+
+
+class ErrorKind(StrEnum):
+    """Which error it was."""
+
+    ERROR = "error"
+    REFUSED = "refused"
+    CONFLICT = "conflict"
+    OUTCOME_UNKNOWN = "outcome unknown"
+    UNREACHABLE = "unreachable"
+
+    @property
+    def error(self) -> type[CosetError]:
+        """Its class."""
+        match self:
+            case ErrorKind.ERROR:
+                return CosetError
+            case ErrorKind.REFUSED:
+                return Refused
+            case ErrorKind.CONFLICT:
+                return Conflict
+            case ErrorKind.OUTCOME_UNKNOWN:
+                return OutcomeUnknown
+            case ErrorKind.UNREACHABLE:
+                return Unreachable
+
+
+class Done(Value, frozen=True, tag="done", tag_field="outcome"):
+    """A task ran to its end."""
+
+    receipt: TaskReceipt
+
+
+class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):
+    """A task, or a task group, ended with an error.
+
+    >>> failed = Failed.of(Refused(Finding("it is wrong", "here", "correct it")))
+    >>> failed.kind.value, type(failed.error()).__name__
+    ('refused', 'Refused')
+    """
+
+    kind: ErrorKind
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, error: CosetError) -> Failed:
+        """An error as a value."""
+        kinds = {kind.error: kind for kind in ErrorKind}
+        return cls(kinds[type(error)], error.findings)
+
+    def error(self) -> CosetError:
+        """The error again."""
+        return self.kind.error(*self.findings)
+
+
+Answer = Done | Failed
+
+
+class Failure(Document, frozen=True):
+    """What one run of a task group failed with, for whoever started it."""
+
+    FORMAT: ClassVar[str] = "coset.failure/1"
+
+    plan: str
+    group: int
+    failed: Failed
+
+
+def together(failed: Sequence[CosetError]) -> CosetError:
+    """Several errors as one: the findings of all, each once, and the kind with the highest exit code.
+
+    >>> one, other = Refused(Finding("a", "here", "do")), Unreachable(Finding("b", "there", "wait"))
+    >>> both = together([one, other, one])
+    >>> type(both).__name__, [finding.what for finding in both.findings]
+    ('Unreachable', ['a', 'b'])
+    """
+    findings = dict.fromkeys(finding for error in failed for finding in error.findings)
+    return type(max(failed, key=lambda error: error.exit_code))(*findings)

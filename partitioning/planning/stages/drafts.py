@@ -1,0 +1,179 @@
+"""Drafts: the cosets of each stage, in wave order, since a stage may go by those of the stages before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ParamSpec, TypeVar
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.graph import Graph
+from partitioning.model.placement import MURMUR2, Placement
+from partitioning.model.plan import Plan
+from partitioning.model.reasons import AllTogether, OnePerPartition
+from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.statistics import Statistics, TaskFigures
+from partitioning.planning.changeover import Changeover
+from partitioning.planning.exchanges.placements import gathers
+from partitioning.planning.partitioners.partitioners import Shares, dealt
+from partitioning.planning.stages.choices import Choice
+from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
+from partitioning.planning.stages.task_counts import TaskCount, task_count
+from partitioning.planning.stages.waves import Part, Read, ReadKind, Waves
+from partitioning.values import Value, replace
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Draft(Value, frozen=True):
+    """A part with its cosets and the residues that its tasks own, None if each partition has a task.
+
+    `keeps` says whether equal keys have to be kept together, `key_hashes` how the records of what it reads and of its
+    steps lie. `wants` is how many partitions it wants of an exchange.
+    """
+
+    part: Part
+    choice: Choice
+    task_count: TaskCount
+    owners: tuple[tuple[int, ...], ...] | None
+    cooling: tuple[int, ...]
+    keeps: bool
+    key_hashes: Mapping[str, KeyHashes]
+    wants: int
+
+    @property
+    def cosets(self) -> int:
+        return self.task_count.cosets
+
+    def left(self, step: str) -> Placement:
+        """How what a step leaves lies: partition r holds the rows of coset r, under `max` those of task r."""
+        key, key_format = next((own.key, own.key_format) for own in self.part.steps if own.name == step)
+        if self.task_count.gathered:
+            return Placement(key, key_format, MURMUR2, 1)
+        (key_hash, *others) = self.key_hashes[step]
+        if key_hash is None or others or self.task_count.scheme == MAX:
+            return Placement("", key_format, MURMUR2, self.cosets)
+        return Placement(key, key_hash.key_format, key_hash.hash, self.cosets)
+
+
+class Basis(Value, frozen=True):
+    """What plans are made from, beside the pipeline: changed counts, and the last published plan with its figures."""
+
+    changeovers: Mapping[str, Changeover]
+    published: Plan | None
+    statistics: Statistics | None
+    batch: int
+
+
+def drafts(
+    graph: Graph, waves: Waves, chosen: Sequence[Choice], basis: Basis, findings: list[Finding]
+) -> tuple[Draft, ...]:
+    """A draft of each part. What is refused goes to `findings`, and the part then has one coset."""
+    drafter = _Drafter(graph, waves, basis, findings)
+    return tuple(drafter.draft(part, choice) for part, choice in zip(waves.parts, chosen, strict=True))
+
+
+class _Drafter:
+    def __init__(self, graph: Graph, waves: Waves, basis: Basis, findings: list[Finding]) -> None:
+        self._keys = keys_of(graph)
+        self._streams = {stream.name: stream for stream in graph.streams}
+        self._moved = waves.moved
+        self._basis = basis
+        self._findings = findings
+        self._homes: dict[str, Draft] = {}
+        self._leaving = {read.step for part in waves.parts for read in part.reads if read.kind is ReadKind.RESULT}
+        self._before = {stage.name: stage for stage in basis.published.stages} if basis.published else {}
+        self._figures: dict[str, dict[int, TaskFigures]] = {}
+        for task, figures in (basis.statistics.tasks if basis.statistics else {}).items():
+            self._figures.setdefault(task.stage, {})[task.task] = figures
+
+    def draft(self, part: Part, choice: Choice) -> Draft:
+        keeps = any(step.keyed or step.name in self._leaving for step in part.steps)
+        lying = {read: self._lying(read) for read in part.reads}
+        feeding = [self._homes[read.step].cosets for read in part.reads if read.kind is not ReadKind.STREAM]
+        scheme = choice.scheme or (COGROUP if keeps or choice.partitioner else MAX)
+        together = tuple(step.name for step in part.steps if gathers(step))
+        refused = TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
+        count = self._taken(self._task_count, part, choice, scheme, lying, feeding) or refused
+        wants = max(feeding, default=1) if count.scheme == MAX else count.cosets
+        shares = self._taken(self._dealt, part, choice, count, lying) if choice.partitioner else None
+        if shares is not None:
+            count, wants = replace(count, cosets=shares.cosets), shares.cosets
+        rule = None if count.scheme == MAX else tuple((residue,) for residue in range(count.cosets))
+        read = {read.step: placement.key_hash for read, placement in lying.items()}
+        draft = Draft(
+            part,
+            choice,
+            count,
+            shares.owners if shares else rule,
+            shares.cooling if shares else (),
+            keeps,
+            placed_by(part.steps, read, self._keys),
+            wants,
+        )
+        streams = (read.step for read in part.reads if read.kind is ReadKind.STREAM)
+        for name in (*(step.name for step in part.steps), *streams):
+            self._homes.setdefault(name, draft)
+        return draft
+
+    def _lying(self, read: Read) -> Placement:
+        """Where what a part reads lies; an exchange without a count of its own lies in 0 partitions for now."""
+        match read.kind:
+            case ReadKind.RESULT:
+                return self._homes[read.step].left(read.step)
+            case ReadKind.EXCHANGE:
+                cut = self._moved[read.name]
+                return Placement(cut.key, cut.key_format, cut.hash, cut.partitions or 0)
+            case ReadKind.STREAM:
+                stream = self._streams[read.step]
+                return Placement(stream.key, stream.key_format, stream.hash, stream.partitions)
+
+    def _task_count(
+        self, part: Part, choice: Choice, scheme: Scheme, lying: Mapping[Read, Placement], feeding: Sequence[int]
+    ) -> TaskCount:
+        if scheme == MAX:
+            counts = [placement.partitions or None for placement in lying.values()]
+        else:
+            counts = [self._count(read, placement) for read, placement in lying.items() if placement.key]
+        count = task_count(part, scheme, counts, feeding, named=choice.named)
+        together = ", ".join(step.name for step in part.steps if step.keyed)
+        if count.scheme == MAX and (together or choice.partitioner):
+            what = f"but {together} needs them together" if together else "so a partitioner has none to deal"
+            raise Refused(
+                Finding(
+                    f"scheme max keeps no keys together, {what}",
+                    f"stage {part.name}",
+                    "use cogroup, elastic(F) or tasks(L)",
+                )
+            )
+        return count
+
+    def _count(self, read: Read, lying: Placement) -> int | None:
+        """The partition count that a part goes by."""
+        over = self._basis.changeovers.get(read.step) if read.kind is ReadKind.STREAM else None
+        return over.count if over else lying.partitions or None
+
+    def _dealt(self, part: Part, choice: Choice, count: TaskCount, lying: Mapping[Read, Placement]) -> Shares:
+        if count.gathered:
+            what = f"its records are all needed together, so {choice.partitioner} has nothing to deal"
+            raise Refused(Finding(what, f"stage {part.name}", "leave the partitioner out"))
+        assert choice.partitioner is not None
+        return dealt(
+            choice.partitioner,
+            part.name,
+            cosets=count.cosets,
+            inputs=tuple(
+                replace(placement, partitions=placement.partitions or count.cosets) for placement in lying.values()
+            ),
+            previous=self._before.get(part.name),
+            figures=self._figures.get(part.name, {}),
+            batch=self._basis.batch,
+        )
+
+    def _taken(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+        """What is made; None, and the findings kept, if that is refused."""
+        try:
+            return make(*arguments, **named)
+        except Refused as refusal:
+            self._findings.extend(refusal.findings)
+            return None

@@ -1,0 +1,67 @@
+"""Placed by: the hashes by which the records of each step of a stage lie, from those of what the stage reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from partitioning.errors import Finding
+from partitioning.model.graph import Graph, Step
+from partitioning.model.placement import KeyHash, Placement
+from partitioning.planning.exchanges.placements import Placed, changes_keys
+
+# None among them stands for records that lie anywhere.
+KeyHashes = frozenset[KeyHash | None]
+
+
+def keys_of(graph: Graph) -> Mapping[str, Placed]:
+    """The key column of each stream and step."""
+    streams = {stream.name: Placed(stream.key, stream.key_format, ()) for stream in graph.streams}
+    return streams | {step.name: Placed(step.key, step.key_format, ()) for step in graph.steps}
+
+
+def placed_by(
+    steps: Sequence[Step], read: Mapping[str, KeyHash | None], keys: Mapping[str, Placed]
+) -> Mapping[str, KeyHashes]:
+    """The hashes by which the records of each relation of a stage lie: of what it reads, then of its steps."""
+    lying: dict[str, KeyHashes] = {name: frozenset({key_hash}) for name, key_hash in read.items()}
+    for step in steps:
+        if changes_keys(step, keys):
+            lying[step.name] = frozenset({None})
+        else:
+            lying[step.name] = _union(lying[name] for name in step.inputs)
+    return lying
+
+
+def apart(
+    steps: Sequence[Step], lying: Mapping[str, KeyHashes], read: Mapping[str, Placement], where: str
+) -> Iterator[Finding]:
+    """What keeps equal keys from meeting in the steps that need them together."""
+    met = {step.name: _union(lying[name] for name in step.inputs) for step in steps if step.keyed}
+    for name, key_hashes in met.items():
+        if None in key_hashes:
+            yield Finding(
+                f"{name} needs equal keys together, but records that it gets were given other keys, or were left by a "
+                "stage of scheme max, and did not move",
+                where,
+                "move them with .repartition() first, or give the stage that leaves them another scheme",
+            )
+    if any(len(key_hashes - {None}) > 1 for key_hashes in met.values()):
+        yield from _different(read, where)
+
+
+def _union(several: Iterable[KeyHashes]) -> KeyHashes:
+    return frozenset[KeyHash | None]().union(*several)
+
+
+def _different(read: Mapping[str, Placement], where: str) -> Iterator[Finding]:
+    for noun, values in (
+        ("key formats", {name: placement.key_format for name, placement in read.items()}),
+        ("placements", {name: placement.hash for name, placement in read.items()}),
+    ):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"{name}: {value}" for name, value in values.items())
+            yield Finding(
+                f"streams that meet have different {noun} ({listed}); equal keys would not meet",
+                where,
+                "declare what their producers really use; a stream placed otherwise needs an exchange",
+            )

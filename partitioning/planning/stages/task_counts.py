@@ -1,0 +1,72 @@
+"""Task counts: how many cosets a stage has, L, from its scheme and from what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, OnePerPartition, TaskCountReason
+from partitioning.model.schemes import COGROUP, MAX, Scheme, SchemeKind, tasks
+from partitioning.planning.exchanges.placements import gathers
+from partitioning.planning.stages.waves import Part
+from partitioning.values import Value
+
+# An exchange that several stages read has as many partitions as serve them all, if that is no more than so many
+# times what the largest needs.
+MOST_OF_COMMON = 4
+
+
+class TaskCount(Value, frozen=True):
+    """L of a stage, and why. In a `gathered` one some step needs all records in one task."""
+
+    scheme: Scheme
+    cosets: int
+    why: TaskCountReason
+
+    @property
+    def gathered(self) -> bool:
+        return isinstance(self.why, AllTogether)
+
+
+def task_count(
+    part: Part, scheme: Scheme, counts: Sequence[int | None], feeding: Sequence[int], *, named: bool
+) -> TaskCount:
+    """L of a part whose inputs have these partition counts.
+
+    A count of None is that of an exchange, which gets as many partitions as its reader wants. A stage that reads
+    only such has as many cosets as the largest of the stages that feed it, whose cosets are `feeding` (Kafka
+    Streams' rule). A stage in which some step needs all records together has one, whatever is chosen for all;
+    `named` says that the scheme was chosen for it.
+
+    Raises Refused if such a stage was given more than one task.
+    """
+    if together := tuple(step.name for step in part.steps if gathers(step)):
+        return _gathered(part, together, scheme, named=named)
+    base = max(feeding, default=1)
+    if scheme == MAX:
+        return TaskCount(
+            scheme, scheme.tasks([base if count is None else count for count in counts]), OnePerPartition()
+        )
+    fixed = tuple(count for count in counts if count is not None)
+    cosets = scheme.tasks(fixed or [base])
+    asked = scheme.kind is SchemeKind.TASKS
+    return TaskCount(scheme, cosets, AsAsked(cosets) if asked else GcdOf(fixed, cosets))
+
+
+def _gathered(part: Part, steps: tuple[str, ...], scheme: Scheme, *, named: bool) -> TaskCount:
+    if named and scheme not in (COGROUP, tasks(1)):
+        who = f"{' and '.join(steps)} {'needs' if len(steps) == 1 else 'need'}"
+        what = f"{who} all records in one task, but the scheme is {scheme}"
+        raise Refused(Finding(what, f"stage {part.name}", "leave the scheme out"))
+    return TaskCount(tasks(1), 1, AllTogether(steps))
+
+
+def exchange_count(wanted: Sequence[int]) -> int:
+    """How many partitions an exchange has whose readers have so many cosets.
+
+    >>> exchange_count([6]), exchange_count([4, 6]), exchange_count([7, 9])
+    (6, 12, 9)
+    """
+    common = lcm(*wanted)
+    return common if common <= MOST_OF_COMMON * max(wanted) else max(wanted)

@@ -1,0 +1,20 @@
+"""Values: what the words of the design are made of, frozen, compared by their fields and written as JSON."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+__all__ = ["Document", "Value", "replace"]
+
+
+class Value(Struct, frozen=True, forbid_unknown_fields=True):
+    """A frozen value that documents hold. `replace` gives another one with some fields changed."""
+
+
+class Document(Value, frozen=True, dict=True):
+    """A value that is stored by itself. It names its `FORMAT`, such as `coset.plan/2`."""
+
+    FORMAT: ClassVar[str]

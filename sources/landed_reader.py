@@ -1,0 +1,149 @@
+"""Landed files as a task reads them: the planned ones, row group by row group, and nothing that changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.order import OrderedStream
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.streams import InputFile
+from sources.reader import Batch
+from sources.s3 import split, version
+
+_AGAIN = "run the same command again"
+_RESTORE = "restore the file as it was planned"
+
+# Large enough that the work per batch does not count, small enough to stay near the processor.
+_BATCH_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """A file, open, as it was when the batch was planned."""
+
+    file: InputFile
+    handle: pa.NativeFile
+
+
+class LandedReader:
+    """A stream's landed files that an order names.
+
+    Raises Refused, with all findings, if a file is not as it was when the batch was planned.
+    """
+
+    def __init__(self, ordered: OrderedStream, files: FileSystem) -> None:
+        self._offset = ordered.declared.offset
+        self._files = files
+        self._pinned = self._open(ordered.partitions)
+
+    @property
+    def empty(self) -> bool:
+        return not any(pinned for _, pinned in self._pinned)
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The first file's types, dictionaries decoded."""
+        first = next(file for _, pinned in self._pinned for file in pinned)
+        with _reading(first.file):
+            written = pq.ParquetFile(first.handle).schema_arrow
+        return pa.schema([_plain(_field(written, name, first.file)) for name in columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        for planned, pinned in self._pinned:
+            for opened in pinned:
+                for records in self._records(planned, opened, columns):
+                    file = opened.file
+                    yield Batch(planned.partition, file.start, file.end, file.path, records)
+
+    def _open(self, partitions: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, list[_Pinned]]]:
+        findings: list[Finding] = []
+        opened: list[tuple[PlannedPartition, list[_Pinned]]] = []
+        for planned in partitions:
+            pinned: list[_Pinned] = []
+            for file in planned.files:
+                try:
+                    pinned.append(_Pinned(file, _open_as_planned(self._files, file)))
+                except Refused as refusal:
+                    findings.extend(refusal.findings)
+            opened.append((planned, pinned))
+        if findings:
+            raise Refused(*findings)
+        return opened
+
+    def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        wanted = list(dict.fromkeys(columns))
+        with _reading(pinned.file):
+            file = pq.ParquetFile(pinned.handle, pre_buffer=True)
+            for name in wanted:
+                _field(file.schema_arrow, name, pinned.file)
+            # One row group at a time: that is all of the file that is held in memory.
+            for group in self._row_groups(file, pinned.file, planned):
+                batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
+                while (batch := next(batches, None)) is not None:
+                    yield batch
+        # Still the same: so what was read in between was what the plan means.
+        _open_as_planned(self._files, pinned.file).close()
+
+    def _row_groups(self, file: pq.ParquetFile, pinned: InputFile, planned: PlannedPartition) -> list[int]:
+        """The row groups that may hold planned offsets."""
+        groups = range(file.metadata.num_row_groups)
+        if planned.start <= pinned.start and pinned.end <= planned.end:
+            return list(groups)
+        return [group for group in groups if self._may_hold(file.metadata.row_group(group), planned)]
+
+    def _may_hold(self, group: pq.RowGroupMetaData, planned: PlannedPartition) -> bool:
+        columns = (group.column(number) for number in range(group.num_columns))
+        statistics = next(column.statistics for column in columns if column.path_in_schema == self._offset)
+        if statistics is None or not statistics.has_min_max:
+            return True
+        return bool(statistics.min < planned.end and statistics.max >= planned.start)
+
+
+def _open_as_planned(files: FileSystem, file: InputFile) -> pa.NativeFile:
+    try:
+        handle = files.open_input_file("/".join(split(file.path)))
+    except FileNotFoundError as error:
+        raise Refused(Finding("the file is gone since the batch was planned", file.path, _RESTORE)) from error
+    except OSError as error:
+        raise Refused(Finding(f"the file cannot be opened: {error}", file.path, _AGAIN)) from error
+    size, etag = version(handle)
+    if (size, etag) != (file.size, file.etag):
+        raise Refused(
+            Finding(
+                f"the file was changed since the batch was planned: planned {file.size} bytes, etag {file.etag}, "
+                f"found {size} bytes, etag {etag}",
+                file.path,
+                _RESTORE,
+            )
+        )
+    return handle
+
+
+@contextmanager
+def _reading(file: InputFile) -> Iterator[None]:
+    """Say which file it was that could not be read."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        what = " ".join(str(error).split())
+        raise Refused(
+            Finding(f"the file cannot be read: {what}", file.path, f"{_AGAIN}; else land it again")
+        ) from error
+
+
+def _field(schema: pa.Schema, name: str, file: InputFile) -> pa.Field:
+    if name not in schema.names:
+        listed = ", ".join(schema.names)
+        raise Refused(Finding(f"the file has no column {name!r}, only {listed}", file.path, "land it with that column"))
+    return schema.field(name)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.field(field.name, kind)

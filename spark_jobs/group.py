@@ -1,0 +1,92 @@
+"""A task group: its orders, handed to whatever runs tasks, and its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from partitioning.documents import locations
+from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.locations import LocationIdProvider, check_location
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.model.artefact import Role
+from partitioning.model.failure import Answer, Done, Failed, together
+from partitioning.model.order import Order, order_of
+from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.sections import many
+from spark_jobs.location import ENVIRONMENT
+
+MEMORY = "1GB"
+
+# Runs orders, each as a task of its own, and gives their answers; both as documents.
+RunTasks = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+
+def run_group(
+    ledger: Ledger, plan: Plan, number: int, run_tasks: RunTasks, provider: LocationIdProvider = ENVIRONMENT
+) -> str:
+    """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
+
+    Raises Refused if the plan has no such group, and with all findings of its tasks.
+    """
+    group = group_of(ledger, plan, number)
+    name = f"group {number} of batch {plan.batch} of {plan.pipeline}"
+    verdict = ledger.verdict(plan.batch)
+    if verdict is not None:
+        return f"{name}: nothing to do, the batch is decided ({verdict.decision})"
+    attempt = ledger.attempt(plan.batch)
+    if ledger.receipt(plan.batch, attempt, number) is not None:
+        return f"{name}: nothing to do, attempt {attempt} has run"
+    location = check_location(provider.location())
+    tasks = _receipts(run_tasks(orders(plan, group, attempt, ledger.store.root)))
+    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
+    read = sum(partition.read for task in tasks for partition in task.partitions)
+    written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
+    took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
+    done = f"{name}: {took_part}, attempt {attempt}"
+    return done + _note(ledger, plan, group, location)
+
+
+def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
+    """The group of that number. Raises Refused, with the numbers there are, if there is none."""
+    group = next((group for group in plan.groups if group.group == number), None)
+    if group is None:
+        listed = ", ".join(str(group.group) for group in plan.groups)
+        where = ledger.uri(ledger.key("plans", plan.batch))
+        raise Refused(Finding(f"there is no task group {number}", where, f"use one of {listed}"))
+    return group
+
+
+def orders(plan: Plan, group: TaskGroup, attempt: int, store: str) -> list[bytes]:
+    """The orders of a group's tasks, as documents: what each task is sent."""
+    return [encode(order_of(plan, digest(plan), ref, attempt, store)) for ref in group.tasks]
+
+
+def answer(order: bytes, memory: str = MEMORY) -> bytes:
+    """Run an order; its answer. An error is one too, since Spark would try again in vain and bury the findings."""
+    from spark_jobs.kernel import run_order  # noqa: PLC0415  what it imports is large and not needed in the driver
+
+    try:
+        done: Answer = Done(run_order(decode(Order, order, "order"), memory=memory))
+    except CosetError as error:
+        done = Failed.of(error)
+    return msgspec.json.encode(done)
+
+
+def _receipts(answers: Sequence[bytes]) -> tuple[TaskReceipt, ...]:
+    decoded = [msgspec.json.decode(data, type=Answer) for data in answers]
+    if failed := [answered.error() for answered in decoded if isinstance(answered, Failed)]:
+        raise together(failed)
+    return tuple(answered.receipt for answered in decoded if isinstance(answered, Done))
+
+
+def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:
+    """Store where the group ran. If that fails the batch goes on: its receipt is there, and this is but a hint."""
+    try:
+        locations.put(ledger.store, plan, group, location)
+    except CosetError as error:
+        return f"; that it ran at {location} could not be stored: {error.findings[0].what}"
+    return f", at {location}"

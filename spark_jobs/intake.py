@@ -1,0 +1,155 @@
+"""Intake: an input of an order as DuckDB reads it, taken and proved on the way, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from partitioning.model.order import Order, OrderedStream
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.receipt import PartitionReceipt
+from sources.reader import Batch, Reader
+from spark_jobs.arrays import mask
+from spark_jobs.proof import Claims, Proof
+from spark_jobs.sql.check import PARTITION, columns_needed
+from spark_jobs.take import TAKEN, Take
+
+
+class Inspection(Protocol):
+    """What is done to the records of one partition before SQL sees them."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that it needs, whatever SQL needs."""
+
+    def records(self, batch: Batch) -> pa.RecordBatch:
+        """The records of a batch that are the task's."""
+
+    def receipt(self) -> PartitionReceipt:
+        """What was seen up to now."""
+
+    def keys(self) -> pa.Table:
+        """The sampled keys: columns `key` and `offset`."""
+
+
+Inspect = Callable[[Order, OrderedStream, PlannedPartition], Inspection]
+
+
+class Proved:
+    """Take what the order says, and prove it."""
+
+    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
+        self.columns = (ordered.declared.key, ordered.declared.offset)
+        self._take = Take(order, ordered, planned)
+        self._proof = Proof(ordered, planned, Claims.of(order, ordered, planned))
+        self.receipt = self._proof.receipt
+        self.keys = self._proof.keys
+
+    def records(self, batch: Batch) -> pa.RecordBatch:
+        """The records of a batch that are the task's. Raises Refused as `Take.look` does."""
+        seen = self._take.look(batch)
+        self._proof.note(batch, seen)
+        taken = seen.fates == TAKEN
+        count = int(np.count_nonzero(taken))
+        if count == len(taken):
+            return batch.records
+        return batch.records.filter(mask(taken)) if count else batch.records.slice(0, 0)
+
+
+class Intake:
+    """The records of one input that are the task's, inspected while they are read.
+
+    DuckDB reads it through Arrow's stream interface, once; `drain` reads what DuckDB left over, so that
+    the receipts are those of the whole planned range. `error` is what went wrong while DuckDB was reading.
+    """
+
+    def __init__(self, order: Order, ordered: OrderedStream, reader: Reader, inspect: Inspect = Proved) -> None:
+        self.ordered = ordered
+        self.error: Exception | None = None
+        self.inspections = {planned.partition: inspect(order, ordered, planned) for planned in ordered.partitions}
+        self._reader = reader
+        self._columns = _columns_read(order, ordered)
+        self._numbered = any(PARTITION in text.lower() for step in order.steps for text in step.expressions)
+        self._given_out = False
+        self._reading = Lock()
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        if not self.empty:
+            numbers = [pa.field(PARTITION, pa.int32())] if self._numbered else []
+            self.schema = pa.schema([*reader.schema(self._columns), *numbers])
+            self._batches = self._read()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return self._reader.empty
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The columns that SQL sees, and their DuckDB types."""
+        types = {column.name: column.type for column in self.ordered.columns if column.name in self._columns}
+        return types | ({PARTITION: "INTEGER"} if self._numbered else {})
+
+    def drain(self) -> None:
+        """Read to the planned end whatever was not read yet."""
+        while self._next() is not None:
+            pass
+        if self.error is not None:
+            raise self.error
+
+    def receipts(self) -> tuple[PartitionReceipt, ...]:
+        """What was seen of each partition."""
+        return tuple(inspection.receipt() for inspection in self.inspections.values())
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        # A second reader would silently find nothing.
+        if self._given_out:
+            raise RuntimeError(f"{self.ordered.read.name} is read twice")
+        self._given_out = True
+        return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
+
+    def _guarded(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        """The next batch; what goes wrong is kept, because DuckDB passes on no more than its text."""
+        # DuckDB's threads may still be reading ahead when its query has ended.
+        with self._reading:
+            try:
+                return next(self._batches, None)
+            except Exception as error:
+                self.error = error
+                raise
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        needed = [name for inspection in self.inspections.values() for name in inspection.columns]
+        for batch in self._reader.batches([*self._columns, *needed]):
+            records = self.inspections[batch.partition].records(batch)
+            if len(records):
+                yield self._projected(records, batch.partition)
+
+    def _projected(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for field in self.schema
+            if field.name != PARTITION
+            for column in (records.column(field.name),)
+        ]
+        if self._numbered:
+            columns.append(pa.repeat(pa.scalar(partition, pa.int32()), len(records)))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _columns_read(order: Order, ordered: OrderedStream) -> tuple[str, ...]:
+    """What SQL needs, and of a table the offset too: it tells a key's latest record."""
+    declared = ordered.declared
+    needed = columns_needed(order.steps, order.writes, declared.key, ordered.columns)
+    also = declared.offset if declared.table else declared.key
+    return tuple(column.name for column in ordered.columns if column.name in (*needed, also))

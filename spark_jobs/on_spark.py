@@ -1,0 +1,37 @@
+"""Orders as tasks of Spark's, one each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from partitioning.errors import CosetError, Finding
+from spark_jobs.group import MEMORY, RunTasks, answer
+
+
+def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMORY) -> RunTasks:
+    """Runs the orders of a task group as one job, to be called in a thread of its own if several are to run at once.
+
+    What it gives raises CosetError if Spark itself fails; `log` says where to read on.
+    """
+
+    def run(orders: Sequence[bytes]) -> Sequence[bytes]:
+        spark.setJobDescription(description)
+        # An RDD of the orders: each task is sent its own. Spark's SQL engine would only have to be started.
+        try:
+            return spark.parallelize(orders, len(orders)).map(partial(answer, memory=memory)).collect()
+        except (PySparkException, Py4JError) as error:
+            raise job_failed(error, description, log) from None
+
+    return run
+
+
+def job_failed(error: Exception, description: str, log: str) -> CosetError:
+    """What Spark said last of why a job failed."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
+    return CosetError(Finding(f"the Spark job failed: {causes[-1]}", description, f"see {log}, then run again"))

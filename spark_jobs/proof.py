@@ -1,0 +1,245 @@
+"""Proof: the receipt's figures of one partition in one task, taken from what passes, in one compiled pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from partitioning.model.order import Order, OrderedStream
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, Violation
+from partitioning.model.tasks import taken
+from sources.reader import Batch
+from spark_jobs.arrays import numbers
+from spark_jobs.hashing import key_texts
+from spark_jobs.heavy_keys import HeavyKeys
+from spark_jobs.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken, is_one_of
+
+OFFENDERS_KEPT = 20
+_KEYS_HELD = 1_000_000
+
+# Violations by number, and positions in the array of running counts.
+_VIOLATIONS = (Violation.OFFSET, Violation.FOREIGN, Violation.STRAY, Violation.NULL_KEY)
+_OFFSET, _FOREIGN, _STRAY, _NULL_KEY = range(4)
+_READ, _TAKEN, _DROPPED, _NULLS, _EXPECTED = range(5)
+
+SAMPLED = pa.schema([("key", pa.string()), ("offset", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What an order says of the keys in a partition, and so what a record can break.
+
+    Keys lie by `h mod partitions = partition`, if that is `placed`. Those taken have `h mod cosets` among the
+    residues `owned`, if there are any. Of those, one in `sample` is kept, none if it is 0.
+    """
+
+    placed: bool
+    partitions: int
+    partition: int
+    cosets: int
+    owned: tuple[int, ...]
+    sample: int
+
+    @classmethod
+    def of(cls, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> Claims:
+        """What `order` says of one partition of a stream."""
+        placement, task = ordered.read.placement, order.task
+        placed = placement.hash != OPAQUE
+        return cls(
+            placed,
+            placement.partitions,
+            planned.partition % placement.partitions,
+            order.cosets,
+            task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
+            order.key_sample if task.owns else 0,
+        )
+
+
+def _owns_all(order: Order, ordered: OrderedStream, partition: int) -> bool:
+    """Whether the task owns all keys that it takes of a partition; if not, keys need not meet."""
+    step = gcd(ordered.read.placement.partitions, order.cosets)
+    residues = taken(order.task, ordered.read.name, order.cosets, step)
+    return set(residues.get(partition % step, ())) <= set(order.task.owns)
+
+
+@dataclass(slots=True)
+class Proof:
+    """The running figures of one partition of a stream in one task.
+
+    `note` is given its batches in order; `receipt` then says what was seen, `keys` which keys were sampled.
+    """
+
+    ordered: OrderedStream
+    planned: PlannedPartition
+    claims: Claims
+    _counts: np.ndarray = field(init=False)
+    _broken: np.ndarray = field(init=False)
+    _owned: np.ndarray = field(init=False)
+    _digest: int = 0
+    _offenders: dict[Violation, list[Offender]] = field(default_factory=lambda: {kind: [] for kind in _VIOLATIONS})
+    _sampled: list[pa.Table] = field(default_factory=list)
+    _held: int = 0
+    _heavy: HeavyKeys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._heavy = HeavyKeys(self.ordered.declared.key_format)
+        self._broken = np.zeros(len(_VIOLATIONS), np.int64)
+        self._owned = np.array(self.claims.owned, np.uint64)
+        self._counts = np.zeros(5, np.int64)
+        self._counts[_EXPECTED] = self.planned.start
+
+    def note(self, batch: Batch, seen: Taken) -> None:
+        """Take the figures of a batch of which it was seen what becomes of each record."""
+        claims, number = self.claims, seen.hashes.dtype.type
+        sampled = np.empty(len(seen.fates) if claims.sample else 0, np.bool_)
+        firsts = np.empty((len(_VIOLATIONS), OFFENDERS_KEPT), np.int64)
+        filled = np.zeros(len(_VIOLATIONS), np.int64)
+        digest = _count_all(
+            seen.hashes,
+            seen.has_key,
+            seen.offsets,
+            seen.fates,
+            (batch.first, batch.end),
+            claims.placed,
+            tuple(map(number, (claims.partitions, claims.partition, claims.cosets, max(claims.sample, 1)))),
+            self._owned.astype(number, copy=False),
+            self._counts,
+            self._broken,
+            sampled,
+            firsts,
+            filled,
+        )
+        self._digest = (self._digest + int(digest)) & MASK64
+        self._note_offenders(seen, firsts, filled)
+        self._heavy.note(seen.keys, seen.hashes, _keyed(seen))
+        if claims.sample:
+            self._note_keys(seen, sampled)
+
+    def receipt(self) -> PartitionReceipt:
+        """What was seen up to now."""
+        counts, broken = [int(count) for count in self._counts], [int(count) for count in self._broken]
+        return PartitionReceipt(
+            input=self.ordered.read.name,
+            partition=self.planned.partition,
+            start=self.planned.start,
+            end=self.planned.end,
+            read=counts[_READ],
+            taken=counts[_TAKEN],
+            dropped=counts[_DROPPED],
+            nulls=counts[_NULLS] + broken[_NULL_KEY],
+            digest=f"{self._digest:016x}",
+            disorder=broken[_OFFSET],
+            foreign=broken[_FOREIGN],
+            stray=broken[_STRAY],
+            keys=len(self.keys()),
+            offenders=tuple(offender for kind in _VIOLATIONS for offender in self._offenders[kind]),
+            heavy=self._heavy.found(),
+        )
+
+    def keys(self) -> pa.Table:
+        """The sampled keys, each once: columns `key` (text) and `offset` (of its first record)."""
+        self._compact()
+        return self._sampled[0] if self._sampled else SAMPLED.empty_table()
+
+    def _note_offenders(self, seen: Taken, firsts: np.ndarray, filled: np.ndarray) -> None:
+        for number, violation in enumerate(_VIOLATIONS):
+            kept = self._offenders[violation]
+            for row in firsts[number, : min(filled[number], OFFENDERS_KEPT - len(kept))].tolist():
+                (key,) = key_texts(seen.keys.slice(row, 1), self.ordered.declared.key_format).to_pylist()
+                kept.append(Offender(violation, self.planned.partition, int(seen.offsets[row]), key))
+
+    def _note_keys(self, seen: Taken, sampled: np.ndarray) -> None:
+        rows = np.flatnonzero(sampled)
+        if not len(rows):
+            return
+        texts = key_texts(seen.keys.take(numbers(rows)), self.ordered.declared.key_format)
+        self._sampled.append(pa.Table.from_arrays([texts, numbers(seen.offsets[rows])], schema=SAMPLED))
+        self._held += len(rows)
+        if self._held > _KEYS_HELD:
+            self._compact()
+
+    def _compact(self) -> None:
+        if len(self._sampled) > 1 or self._held:
+            table = pa.concat_tables(self._sampled).group_by("key", use_threads=False).aggregate([("offset", "min")])
+            self._sampled, self._held = [table.rename_columns(["key", "offset"])], 0
+
+
+def _keyed(seen: Taken) -> np.ndarray:
+    """A flag for each record that is taken and has a key."""
+    taken_ones: np.ndarray = seen.fates == TAKEN
+    return taken_ones & seen.has_key if len(seen.has_key) else taken_ones
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _splitmix64(offset):  # type: ignore[no-untyped-def]
+    """The compiled twin of `partitioning.model.receipt.offset_digest`."""
+    z = (np.uint64(offset) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
+    hashes, has_key, offsets, fates, span, placed, figures, owned, counts, broken, sampled, firsts, filled
+):
+    """Add up the figures of a batch; the digest of the offsets that were taken or dropped.
+
+    hashes: uint32 or uint64 each; has_key: bool each, or empty; offsets: int64 each; fates: uint8 each; span: the
+    offsets (first, end) that may be there; figures: partitions, partition, cosets, sample; owned: residues,
+    ascending. Changed are counts, broken (how many of each violation), sampled (a flag each, or empty), and
+    firsts, the rows of the first `filled` of each violation.
+    """
+    first, end = span
+    partitions, partition, cosets, sample = figures
+    expected = counts[_EXPECTED]
+    digest = np.uint64(0)
+    for i in range(len(hashes)):
+        if len(sampled):
+            sampled[i] = False
+        offset, fate = offsets[i], fates[i]
+        if offset < first or offset >= end:
+            _break(_OFFSET, i, broken, firsts, filled)
+            continue
+        if fate == OUTSIDE:
+            continue
+        counts[_READ] += 1
+        if offset != expected:
+            _break(_OFFSET, i, broken, firsts, filled)
+        expected = offset + 1
+        if fate == TAKEN:
+            counts[_TAKEN] += 1
+            digest += _splitmix64(offset)
+        elif fate == DROPPED:
+            counts[_DROPPED] += 1
+            digest += _splitmix64(offset)
+        elif fate == REFUSED:
+            _break(_NULL_KEY, i, broken, firsts, filled)
+        if len(has_key) and not has_key[i]:
+            counts[_NULLS] += fate == TAKEN
+            continue
+        h = hashes[i]
+        if placed and h % partitions != partition:
+            _break(_FOREIGN, i, broken, firsts, filled)
+        if fate != TAKEN:
+            continue
+        if len(owned) and not is_one_of(h % cosets, owned):
+            _break(_STRAY, i, broken, firsts, filled)
+        if len(sampled):
+            sampled[i] = h // cosets % sample == 0
+    counts[_EXPECTED] = expected
+    return digest
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _break(violation, row, broken, firsts, filled):  # type: ignore[no-untyped-def]
+    broken[violation] += 1
+    if filled[violation] < firsts.shape[1]:
+        firsts[violation, filled[violation]] = row
+        filled[violation] += 1

@@ -1,0 +1,138 @@
+"""The operator that runs a task group: where its connection says, and what happens when that is not there."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import pytest
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+
+# Some seconds of DuckDB's time for a task, in little memory.
+SLOW = "sum(levenshtein(repeat(tailnum, 600), repeat(tailnum, 601))) AS work"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _airflow(airflow, server):
+    """Airflow's home and the connections."""
+
+
+def planned(expression="count(*) AS planes"):
+    """A batch of a small pipeline, planned in a store of its own."""
+    from batches import steps
+
+    pipeline = Pipeline("models", source="s3://landing/topics")
+    pipeline.stream("planes", key="tailnum", partitions=8).aggregate(expression).write("models")
+    ref, _ = steps.plan(pipeline, f"s3://coset/{uuid.uuid4().hex}", Settings(groups=2))
+    return ref
+
+
+def operator(ref, connection="spark_default", **change):
+    from plugins.task_group import TaskGroupOperator
+
+    batch = asdict(ref) | change
+    return TaskGroupOperator(task_id="run", batch=batch, group=0, name="group 0", conn_id=connection, retries=2)
+
+
+def receipt(ref):
+    ledger, plan = ref.load()
+    return ledger.receipt(plan.batch, 0, 0)
+
+
+@pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
+def test_a_group_runs_where_its_connection_says(connection, capsys):
+    ref = planned()
+    operator(ref, connection).execute({})
+    assert receipt(ref) is not None
+    assert "group 0: done in " in capsys.readouterr().out
+
+
+def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
+    ref = planned()
+    operator(ref, "spark_gone").execute({})
+    assert receipt(ref) is not None
+    said = capsys.readouterr().out
+    assert (
+        "the Spark server sc://127.0.0.1:1 cannot be reached; submitted instead: group 0 of batch 0 of models" in said
+    )
+
+
+@pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
+def test_a_group_whose_plan_was_replaced_fails_without_a_retry(connection):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="meant was sha256:0"):
+        operator(planned(), connection, digest="sha256:0").execute({})
+
+
+def test_a_group_that_is_refused_fails_without_a_retry():
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="Could not convert string"):
+        operator(planned("sum(CAST(model AS INTEGER)) AS sums")).execute({})
+
+
+def test_a_server_that_does_not_accept_the_token_is_told_without_a_retry():
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException, match="does not accept the token"):
+        operator(planned(), "spark_stranger").execute({})
+
+
+def test_a_store_that_is_away_is_tried_again(monkeypatch):
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    ref = planned()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(AirflowException, match="cannot be reached") as caught:
+        operator(ref).execute({})
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_a_missing_connection_is_an_error_and_not_yarn():
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    with pytest.raises(AirflowNotFoundException, match="nowhere"):
+        operator(planned(), "nowhere").execute({})
+
+
+@pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
+def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(connection):
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    ref = planned(SLOW)
+    task = operator(ref, connection)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task.execute, {})
+        time.sleep(3)
+        task.on_kill()
+        with pytest.raises(AirflowException) as caught:
+            running.result(timeout=10)
+    assert not isinstance(caught.value, AirflowFailException)
+    assert receipt(ref) is None
+
+
+@pytest.mark.parametrize(
+    ("connection", "address"),
+    [
+        ({"conn_type": "spark", "host": "local[*]"}, None),
+        ({"conn_type": "spark", "host": "spark://m", "port": 7077}, None),
+        ({"conn_type": "spark", "host": "sc://here:15002"}, "sc://here:15002"),
+        ({"conn_type": "spark_connect", "host": "here", "port": 15002}, "sc://here:15002"),
+        ({"conn_type": "spark_connect", "host": "sc://here"}, "sc://here"),
+        (
+            {"conn_type": "spark_connect", "host": "here", "port": 443, "extra": '{"use_ssl": true}'},
+            "sc://here:443/;use_ssl=true",
+        ),
+    ],
+)
+def test_a_connection_is_to_a_server_or_to_a_master(connection, address):
+    from airflow.sdk import Connection
+
+    from plugins.task_group import server_of
+
+    assert server_of(Connection(conn_id="spark", **connection)) == address

@@ -1,0 +1,164 @@
+"""The corpus under tests/documents: a stored document of each format, beside what it says in plain JSON.
+
+`python -m tests.corpus` writes those of the current formats that are not there. What is there is never written anew:
+it is what somebody's store may hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.documents.document import digest, encode, plain
+from partitioning.documents.locations import GroupLocality
+from partitioning.errors import Finding
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.failure import ErrorKind, Failed, Failure
+from partitioning.model.order import order_of
+from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
+from partitioning.model.schemes import elastic, tasks
+from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
+from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
+from partitioning.planning.planner import plan_batch
+from partitioning.values import Document
+
+FOLDER = Path(__file__).with_name("documents")
+ROOT = "s3://lake/coset"
+COLUMNS = (Column("ad", "VARCHAR"), Column("seconds", "BIGINT"), Column("_offset", "BIGINT"))
+ROWS = Artefact(
+    Role.TABLE,
+    "seen",
+    "tables/seen/data/plan-0/attempt-0-0a1b2c3d/views+clicks-0.parquet",
+    1234,
+    "etag",
+    "sha256:1",
+    40,
+)
+KEYS = Artefact(
+    Role.KEYS, "views+clicks", "ads/audits/0/attempt-0/keys-0a1b2c3d/views+clicks-0.parquet", 99, "etag", "sha256:2", 7
+)
+
+
+def documents() -> Mapping[str, Document]:
+    """The documents of the current formats, by their names in the folder, which end in the format's version."""
+    plan = by_rule()
+    identity, task = digest(plan), TaskRef("views+clicks", 0)
+    seen = PartitionReceipt(
+        *("views", 0, 0, 50, 50, 40, 1, 0, "00000000000000ff", 0, 1, 0, 7),
+        (Offender(Violation.FOREIGN, 0, 3, "ad-9"), Offender(Violation.NULL_KEY, 0, 4, None)),
+        (HeavyKey("ad-1", 20),),
+    )
+    verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS))
+    failed = Failed(ErrorKind.REFUSED, (Finding("the file is gone", "s3://landing/a", "restore it"),))
+    return {
+        "plan-2": plan,
+        "plan.dealt-2": dealt(),
+        "plan.waves-2": in_waves(),
+        "order-1": order_of(plan, identity, task, 0, ROOT),
+        "receipt-2": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
+        "verdict-2": verdict,
+        "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
+        "commit-2": Commit(identity, 0, digest(verdict), (TableVersion("seen", 1),)),
+        "failure-1": Failure(identity, 0, failed),
+        "locality-2": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
+    }
+
+
+def by_rule() -> Plan:
+    """A first batch whose tasks are by the coset rule, one of them for records without a key."""
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    views = pipeline.stream("views", key="ad", partitions=4, null_keys=NullKeys.OWN_TASK)
+    clicks = pipeline.table("clicks", key="ad", partitions=2)
+    expect = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "seconds"}}
+    views.join(clicks, "views.seconds", name="seen").write("seen", lineage=True, expect=[expect])
+    return _planned(
+        pipeline,
+        {"views": (50, 40, 60, 0), "clicks": (10, 12)},
+        settings=Settings(scheme=elastic(2), starts={"views-2": 5}),
+    )
+
+
+def dealt() -> Plan:
+    """A second batch whose cosets a partitioner dealt, in other task groups than the first."""
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    views = pipeline.stream("views", key="ad", partitions=4, null_keys=NullKeys.DROP, hash="java")
+    views.aggregate("count(*) AS views", name="counted").write("seen")
+    even = PartitionerRef("partitioning.planning.partitioners.partitioners:Even", {"tasks": 3})
+    settings = Settings(scheme=tasks(8), partitioners={"counted": even})
+    first = _planned(pipeline, {"views": (9, 9, 9, 9)}, settings=settings)
+    later = Settings(scheme=tasks(8), partitioners={"counted": even}, groups=3)
+    return _planned(pipeline, {"views": (20, 20, 20, 20)}, settings=later, published=first)
+
+
+def in_waves() -> Plan:
+    """A second batch in which records move, are combined, are read where they were left, and go on from state."""
+    ends = {"views": (9, 9, 9, 9), "sales": (5, 5)}
+    first = _planned(_waves(views=4), ends)
+    return _planned(_waves(views=6), {"views": (19, 19, 19, 19, 8, 8), "sales": (7, 7)}, published=first)
+
+
+def _waves(views: int) -> Pipeline:
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    seen = pipeline.stream("views", key="ad", partitions=views)
+    parts = seen.partial("count(*) AS views, any_value(seconds) AS seconds", by="ad", name="part")
+    total = parts.combine("sum(views)::BIGINT AS views, any_value(seconds) AS seconds", running=True, name="totals")
+    total.write("seen")
+    sales = pipeline.stream("sales", key="shop", partitions=2)
+    sums = sales.aggregate("sum(seconds)::BIGINT AS seconds, any_value(ad) AS ad", name="sums")
+    back = (
+        sums.rekey("ad", name="by_ad")
+        .aggregate("sum(seconds)::BIGINT AS seconds", name="per_ad")
+        .rekey("shop", sql="ad", name="back")
+    )
+    sums.join(back, "sums.seconds", name="shares").write("shares")
+    return pipeline
+
+
+def _planned(
+    pipeline: Pipeline,
+    ends: Mapping[str, Sequence[int]],
+    settings: Settings | None = None,
+    published: Plan | None = None,
+) -> Plan:
+    plan = plan_batch(
+        pipeline,
+        [_arrived(name, counts) for name, counts in ends.items()],
+        {write.table: COLUMNS[:2] for write in pipeline.writes},
+        batch=published.batch + 1 if published else 0,
+        parent=digest(published) if published else None,
+        published=published,
+        settings=settings or Settings(),
+    )
+    assert plan is not None
+    return plan
+
+
+def _arrived(stream: str, ends: Sequence[int]) -> Discovered:
+    partitions = tuple(
+        DiscoveredPartition(number, (_file(stream, number, end),) if end else ()) for number, end in enumerate(ends)
+    )
+    return Discovered(stream, (Column("shop", "VARCHAR"), *COLUMNS), partitions)
+
+
+def _file(stream: str, partition: int, end: int) -> InputFile:
+    path = f"s3://landing/topics/{stream}/partition={partition}/{stream}+{partition}+0000000000.parquet"
+    return InputFile(path, 1000 + partition, f"etag-{partition}", 0, end)
+
+
+def main() -> None:
+    """Write what is missing."""
+    for name, document in documents().items():
+        path = FOLDER / f"{name}.json"
+        if not path.exists():
+            path.write_bytes(encode(document))
+            twin = json.dumps(plain(document), indent=1, sort_keys=True, ensure_ascii=False)
+            (FOLDER / f"{name}.plain.json").write_text(twin + "\n")
+            print(f"{path.name}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

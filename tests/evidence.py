@@ -1,0 +1,60 @@
+"""A first batch whose receipts lie in memory, what it is judged by, and the judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from batches.audit import audit
+from batches.continuity import Continuity
+from expectations.checkpoint import Evidence, Judgement, judge
+from expectations.docs import Site
+from partitioning.model.plan import Plan
+from tests.reference import Seen, log, pipeline, planned, run, store
+
+
+def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
+    """The audit of what was seen, beside the continuity of a first batch."""
+    tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
+    return Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables)
+
+
+def first_of_all(plan: Plan) -> Continuity:
+    """What `batches.continuity` says of a plan before which nothing was published."""
+    ends = [
+        {
+            "stream": stream.name,
+            "partition": each.partition,
+            "table": stream.declared.table,
+            "beginning": each.beginning,
+            "start": each.start,
+            "end": each.end,
+            "published": None,
+            "asked": None,
+        }
+        for stream in plan.streams
+        for each in stream.partitions
+    ]
+    nothing = {"log_batch": None, "log_plan": None, "ledger_batch": None, "ledger_plan": None}
+    tables = [{"table": write.declared.table} | nothing for write in plan.writes()]
+    return Continuity(pd.DataFrame(ends), pd.DataFrame(tables))
+
+
+def judged(
+    plan: Plan, seen: Sequence[Seen], outputs: Mapping[str, pd.DataFrame] | None = None, *, site: Site | None = None
+) -> Judgement:
+    """What Great Expectations finds in the first attempt; `outputs` are the rows that it would publish."""
+    return judge(plan, evidence(plan, seen), outputs or {}, attempt=0, site=site)
+
+
+TAILS = [f"N{number}" for number in range(30)]
+
+
+def batch(*expect: dict[str, Any], null_keys: str = "drop", scheme: str | None = None) -> tuple[Plan, list[Seen]]:
+    """A batch of thirty planes, nine of which flew twice, and of a flight without a tail number."""
+    made = pipeline(null_keys=null_keys, expect=expect)
+    records = log(made, {"flights": [None, *TAILS, *TAILS[:9]], "planes": TAILS})
+    plan = planned(made, records, scheme)
+    return plan, run(plan, records)

@@ -1,0 +1,109 @@
+"""One offset range from the landed file to the commit, as docs/offsets.md tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches import audit, steps
+from batches.continuity import continuity
+from batches.delta import held
+from batches.interpreter import run_batch
+from batches.ref import BatchRef
+from batches.runners.local import Local
+from cli.output import step
+from partitioning import Pipeline, Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
+from partitioning.model.order import order_of
+from partitioning.model.receipt import offset_digest
+from sources.landed import discover
+from tests.landed import land_file
+
+SETTINGS = Settings.parse(scheme="tasks(4)", groups=2)
+
+
+@pytest.fixture
+def pipeline(store: S3Store) -> Pipeline:
+    """Flights in 2 partitions for 4 tasks, so that two tasks share each partition."""
+    made = Pipeline("delays", source=f"{store.root}/topics")
+    made.stream("flights", key="tailnum", partitions=2).aggregate("count(*) AS flights").write("delays")
+    return made
+
+
+def land(store: S3Store, partition: int, first: int, count: int) -> str:
+    """Land records with the offsets from `first` on, all of keys that belong into the partition."""
+    keys = [key for number in range(500) if placement_hash(key := f"N{number}") % 2 == partition]
+    table = pa.table({"tailnum": [keys[number % len(keys)] for number in range(count)]})
+    return land_file(table, "flights", f"{store.root}/topics", partition, first)
+
+
+def planned(pipeline: Pipeline, store: S3Store) -> BatchRef:
+    ref, sentence = steps.plan(pipeline, store.root, SETTINGS)
+    assert ref is not None, sentence
+    return ref
+
+
+def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: S3Store, tmp_path: Path) -> None:
+    for number in (0, 1):
+        land(store, number, 0, 100)
+    with Local(processes=1) as local:
+        first = planned(pipeline, store)
+        run_batch(first, local, tmp_path, step)
+        path = land(store, 1, 100, 20)
+
+        # 1, 2, 3: discovered, planned, stored.
+        (flights,) = discover(pipeline.streams)
+        file = flights.partitions[1].files[-1]
+        assert (file.path, file.start, file.end) == (path, 100, 120)
+        ref = planned(pipeline, store)
+        ledger, plan = ref.load()
+        partition = plan.stream("flights").partitions[1]
+        assert (partition.beginning, partition.committed, partition.start, partition.end) == (0, 100, 100, 120)
+        assert partition.files == (file,)
+
+        # 4: in the order of each task that reads the partition.
+        (stage,) = plan.stages
+        readers = [task for group in plan.groups for task in group.tasks if 1 in plan.task(task).reads["flights"]]
+        assert len(readers) == 2
+        for reader in readers:
+            (ordered,) = order_of(plan, digest(plan), reader, 0, store.root).inputs
+            assert ordered.partitions == (partition,)
+
+        # 5, 6, 7, 8: read, taken, counted, in the receipts.
+        local.group(ref, 0)
+        local.group(ref, 1)
+        receipts = [receipt for group in (0, 1) if (receipt := ledger.receipt(plan.batch, 0, group)) is not None]
+        seen = [
+            part for receipt in receipts for task in receipt.tasks for part in task.partitions if part.partition == 1
+        ]
+        assert [(part.start, part.end, part.read, part.disorder) for part in seen] == [(100, 120, 20, 0)] * 2
+        assert sum(part.taken for part in seen) == 20
+        assert all(part.taken for part in seen)
+
+        # 9, 10: audited, and held against what was published before.
+        steps.audit(ref)
+        row = audit.load(ledger, plan, 0).coverage.query("partition == 1").iloc[0]
+        assert (row["stage"], row["input"], row["planned"], row["taken"]) == (stage.name, "flights", 20, 20)
+        expected = f"{sum(offset_digest(offset) for offset in range(100, 120)) % 2**64:016x}"
+        assert (row["digest_planned"], row["digest_found"]) == (expected, expected)
+        ends = continuity(ledger, plan).ends
+        assert ends[["partition", "start", "published"]].to_numpy().tolist() == [[0, 100, 100], [1, 100, 100]]
+
+        # 11, 12: judged and decided; 13: committed with the rows; 14: where the next plan starts.
+        steps.check(ref, tmp_path)
+        verdict = ledger.verdict(plan.batch)
+        assert verdict is not None
+        assert verdict.plan == digest(plan)
+        steps.publish(ref)
+        there = held(store.root, pipeline.name, "delays")
+        assert there is not None
+        assert (there.batch, there.plan) == (plan.batch, digest(plan))
+    published = ledger.standing().published
+    assert published is not None
+    assert published.stream("flights").partitions[1].end == 120
+    land(store, 1, 120, 5)
+    assert str(planned(pipeline, store).load()[1].stream("flights").range(1)) == "flights-1@[120,125)"

@@ -1,0 +1,161 @@
+"""docs/landing.md: its example runs, and what it says is refused is refused in these words."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from batches import steps
+from batches.interpreter import run_batch
+from batches.planning import preview
+from batches.runners.local import Local
+from cli.main import app
+from cli.output import step
+from partitioning import Pipeline, Refused
+from partitioning.documents.store import S3Store
+from sources.landed import discover
+from tests.batches import erase
+from tests.landed import land_file
+
+PAGE = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
+VIEWS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
+
+
+def test_the_example_lands_files_that_are_planned(store: S3Store, tmp_path: Path) -> None:
+    root = urlsplit(store.root)
+    landing = f"{root.netloc}{root.path}"
+    script, pipeline = (
+        block.replace("landing/topics", f"{landing}/topics")
+        for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    )
+    (said,) = re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S)
+    exec(script, {})
+    (tmp_path / "pages.py").write_text(pipeline)
+    result = CliRunner().invoke(app, ["explain", str(tmp_path / "pages.py"), "--store", store.root])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(said)
+    assert [key.key for key in store.list("topics/views/partition=3/")] == [
+        "topics/views/partition=3/views+3+0000000000.parquet"
+    ]
+
+
+def test_a_codec_in_the_name_is_read(store: S3Store) -> None:
+    sink = io.BytesIO()
+    pq.write_table(VIEWS.append_column("_offset", pa.array(range(7, 12), pa.int64())), sink, compression="snappy")
+    store.put("topics/views/partition=0/views+0+0000000007.snappy.parquet", sink.getvalue())
+    (found,) = discover(views(store).streams)
+    assert (found.partitions[0].beginning, found.partitions[0].end) == (7, 12)
+
+
+def views(store: S3Store, name: str = "views", key: str = "member", offset: str = "_offset") -> Pipeline:
+    """The pipeline of the page, with opaque placement: which partition a key lies in is no matter here."""
+    pipeline = Pipeline("pages", source=f"{store.root}/topics")
+    flow = pipeline.stream(name, key=key, partitions=4, offset=offset, hash="opaque")
+    flow.select("page").write("pages")
+    return pipeline
+
+
+def land(
+    store: S3Store, partition: int = 0, first: int = 0, *, table: pa.Table = VIEWS, offsets: list[int] | None = None
+) -> str:
+    return land_file(table, "views", f"{store.root}/topics", partition, first, offsets=offsets)
+
+
+def move(store: S3Store, name: str) -> None:
+    """Land a file under another name."""
+    data = store.get(land(store).removeprefix(f"{store.root}/"))
+    assert data is not None
+    store.put(f"topics/views/{name}", data)
+
+
+def without_offsets(store: S3Store) -> None:
+    sink = io.BytesIO()
+    pq.write_table(VIEWS.append_column("_offset", pa.array([None, 0, 1, 2, None], pa.int64())), sink)
+    store.put("topics/views/partition=0/views+0+0000000000.parquet", sink.getvalue())
+
+
+def numbered(store: S3Store) -> None:
+    land(store, table=pa.table({"member": pa.array(range(5), pa.int64()), "page": ["home"] * 5}))
+
+
+def narrowed(store: S3Store) -> None:
+    land(store)
+    land(store, 1, table=VIEWS.select(["member"]))
+
+
+WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, str]]] = [
+    ("no such stream 'veiws'", land, {"name": "veiws"}),
+    ("the file's name cannot be read", lambda store: move(store, "partition=0/views.parquet"), {}),
+    (
+        "the file's name says stream 'clicks', its folder 'views'",
+        lambda store: move(store, "partition=0/clicks+0+0000000000.parquet"),
+        {},
+    ),
+    (
+        "the file's name says partition 1, its folder 0",
+        lambda store: move(store, "partition=0/views+1+0000000000.parquet"),
+        {},
+    ),
+    ("the file's name says first offset 0, its records 1", lambda store: land(store, offsets=[1, 2, 3, 4, 5]), {}),
+    ("partition 4 is beyond the 4 partitions that are declared", lambda store: land(store, 4), {}),
+    ("5 records have the offsets [0,6): a gap", lambda store: land(store, offsets=[0, 1, 2, 3, 5]), {}),
+    ("5 records have the offsets [0,4): a duplicate", lambda store: land(store, offsets=[0, 1, 2, 3, 3]), {}),
+    ("gap: no file holds views-0@[5,9)", lambda store: (land(store), land(store, first=9)), {}),
+    ("overlap: two files hold views-0@[3,5)", lambda store: (land(store), land(store, first=3)), {}),
+    (
+        "duplicate: two files hold views-0@[0,5)",
+        lambda store: move(store, "partition=0/views+0+0000000000.snappy.parquet"),
+        {},
+    ),
+    ("2 records have no offset", without_offsets, {}),
+    ("there is no key column 'membr'", land, {"key": "membr"}),
+    ("there is no offset column 'offset'", land, {"offset": "offset"}),
+    ("key column 'member' is BIGINT, not VARCHAR under key format 'string'", numbered, {}),
+    ("columns differ: page is missing, not VARCHAR", narrowed, {}),
+    (
+        "the file is truncated or no Parquet",
+        lambda store: store.put("topics/views/partition=0/views+0+0000000000.parquet", b"PAR1"),
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("said", "spoil", "declared"), WRONG, ids=[said for said, _, _ in WRONG])
+def test_what_the_page_says_is_refused_is_refused(
+    store: S3Store, said: str, spoil: Callable[[S3Store], object], declared: dict[str, str]
+) -> None:
+    spoil(store)
+    with pytest.raises(Refused, match=re.escape(said)):
+        preview(views(store, **declared), store)
+    assert said in PAGE
+
+
+def test_what_does_not_continue_what_is_committed_is_refused(store: S3Store, tmp_path: Path) -> None:
+    pipeline = views(store)
+    first = land(store)
+    land(store, 1)
+    ref, _ = steps.plan(pipeline, store.root)
+    assert ref is not None
+    with Local(processes=1) as local:
+        run_batch(ref, local, tmp_path, step)
+    erase(store.root, first.removeprefix(f"{store.root}/"))
+    with pytest.raises(Refused, match=re.escape("offsets end at 0, but 5 is committed: the topic was reset")):
+        preview(pipeline, store)
+    land(store, first=9)
+    with pytest.raises(Refused, match=re.escape("offsets start at 9, but only those before 5 are committed: [5,9) is")):
+        preview(pipeline, store)
+    assert "offsets end at 0, but 1200 is committed: the topic was reset" in PAGE
+    assert "offsets start at 1200, but only those before 900 are committed: [900,1200) is lost" in PAGE
+    erase(store.root, f"topics/views/partition=0/views+0+{9:010}.parquet")
+    land(store, first=5)
+    taken = preview(pipeline, store)
+    assert taken.plan is not None
+    assert [str(one) for one in taken.plan.ranges()][:2] == ["views-0@[5,10)", "views-1@[5,5)"]

@@ -1,0 +1,84 @@
+"""Each expectation of the proof can fail: a real batch, made wrong before it is audited, is refused by that one.
+
+What is made wrong is the stored plan, a landed file, the kernel, a receipt or a table's log; never an audit table. The
+wrong batches lie in the files beside this one, by what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from great_expectations.expectations.expectation import Expectation
+
+import expectations
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
+from sources.reader import Batch
+from spark_jobs.take import LEFT, Take, Taken
+from tests.judged import CAUGHT, refusal, results
+from tests.real_batches import delays, land_delays, ran, stored
+from tests.running import run_and_publish
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    return land_delays(store)
+
+
+def proof_expectations() -> set[str]:
+    """The names of all expectations that the product defines, but for those that others are derived from."""
+    modules = [import_module(module.name) for module in pkgutil.walk_packages(expectations.__path__, "expectations.")]
+    defined = (kind for module in modules for kind in vars(module).values() if isinstance(kind, type))
+    return {
+        kind.expectation_type
+        for kind in defined
+        if issubclass(kind, Expectation) and kind.__module__.startswith("expectations.") and not kind.__subclasses__()
+    }
+
+
+def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: S3Store, tmp_path: Path) -> None:
+    ref = stored(landed, delays(landed))
+    run_and_publish(ref, tmp_path)
+    assert all(result["success"] for result in results(ref))
+    asked = {result["expectation"] for result in results(ref)}
+    assert asked == proof_expectations()
+
+
+def test_every_expectation_of_the_proof_has_a_batch_that_it_alone_refuses() -> None:
+    for path in Path(__file__).parent.glob("test_wrong_*.py"):
+        import_module(f"tests.integration.{path.stem}")
+    assert proof_expectations() == CAUGHT
+
+
+def test_rows_that_a_user_does_not_expect_are_refused(landed: S3Store, tmp_path: Path) -> None:
+    seats = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 38}}
+    said = refusal(ran(landed, delays(landed, expect=[seats])), tmp_path)
+    assert said.failed == ("expect_column_values_to_be_between",)
+    assert "Result table delays, not met: seats values must be less than or equal to 38." in said.findings[0]
+    home = placement_hash("N39")
+    assert f"39 of key 'N39' (its key is in flights-{home % 8} at offset" in said.findings[0]
+
+
+def test_what_was_refused_is_published_once_it_is_right(
+    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Take.look
+
+    def losing(self: Take, batch: Batch) -> Taken:
+        seen = look(self, batch)
+        seen.fates[:1] = LEFT
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Take, "look", losing)
+        ref = ran(landed, delays(landed))
+    refusal(ref, tmp_path)
+    run_and_publish(ref, tmp_path)
+    ledger, plan = ref.load()
+    verdict = ledger.verdict(plan.batch)
+    assert verdict is not None
+    assert verdict.attempt == 1
+    assert all(result["success"] for result in results(ref, attempt=1))

@@ -1,0 +1,154 @@
+"""Batches whose planned offsets are not all taken or dropped once, or which lack keys: each is refused.
+
+What is made wrong is the stored plan, a landed file, the kernel or a receipt; never an audit table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from batches.ref import BatchRef
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import encode
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
+from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.streams import NullKeys
+from partitioning.model.tasks import Task
+from partitioning.values import replace
+from sources.reader import Batch
+from spark_jobs.take import LEFT, REFUSED, TAKEN, Take, Taken
+from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
+from tests.landed import land_file
+from tests.real_batches import TAILS, delays, land_delays, ran, with_tasks
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    return land_delays(store)
+
+
+# ---- every planned offset is taken or dropped, once
+
+
+@caught_by(COVERED)
+def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: S3Store, tmp_path: Path) -> Refusal:
+    end = len([tail for tail in (*TAILS, *TAILS) if placement_hash(tail) % 8 == 2])
+    tail = next(tail for tail in TAILS if placement_hash(tail) % 8 == 2)
+    flights = pa.table({"tailnum": [tail] * 4, "delay": pa.array(range(4), pa.int64())})
+    # Its name and its footer say what they should.
+    offsets = [end, end + 2, end + 1, end + 3]
+    land_file(flights, "flights", f"{landed.root}/topics", 2, end, offsets=offsets)
+    said = refusal(ran(landed, delays(landed)), tmp_path)
+    assert f"flights-2@[0,{end + 4}): 3 offsets missing, repeated or out of order" in said.findings[0]
+    assert f"flights-2 at offset {end + 2} does not follow the offset before it" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+def test_a_kernel_that_loses_a_record_is_refused(
+    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    look = Take.look
+
+    def losing(self: Take, batch: Batch) -> Taken:
+        seen = look(self, batch)
+        if "/planes/" in batch.where:
+            seen.fates[np.array([key == "N7" for key in seen.keys.to_pylist()])] = LEFT
+        return seen
+
+    monkeypatch.setattr(Take, "look", losing)
+    said = refusal(ran(landed, delays(landed)), tmp_path)
+    count = sum(placement_hash(tail) % 4 == (home := placement_hash("N7") % 4) for tail in TAILS)
+    assert f"planes-{home}@[0,{count}): 1 record of {count} not taken by any task" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: S3Store, tmp_path: Path) -> Refusal:
+    nobodys = ran(landed, delays(landed), lambda plan: with_tasks(plan, lambda task: replace(task, keyless={})))
+    said = refusal(nobodys, tmp_path)
+    assert "flights-0@[0," in said.findings[0]
+    assert "1 record of" in said.findings[0]
+    assert "not taken by any task" in said.findings[0]
+    return said
+
+
+def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: S3Store, tmp_path: Path) -> None:
+    def greedy(task: Task) -> Task:
+        return replace(task, filters={}) if task.task == 0 else task
+
+    eight = Settings.parse(scheme="tasks(8)")
+    said = refusal(ran(landed, delays(landed), lambda plan: with_tasks(plan, greedy), eight), tmp_path)
+    # The keys that are taken twice are in two tasks.
+    assert said.failed == (COVERED, MEET)
+    assert "more taken than the" in said.findings[0]
+    assert "is in task 0 (input planes" in said.findings[1]
+    assert "and in task 4 (input flights" in said.findings[1]
+
+
+@caught_by(COVERED)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda seen: replace(seen, read=seen.read - 1), "a task read"),
+        (lambda seen: replace(seen, taken=seen.taken - 1), "1 record of"),
+        (lambda seen: replace(seen, taken=seen.taken + 1), "1 record more taken"),
+        (lambda seen: replace(seen, digest="0" * 16), "the offsets taken are not those planned"),
+        (lambda seen: replace(seen, disorder=1), "1 offset missing, repeated or out of order"),
+    ],
+    ids=["read", "taken", "taken too often", "digest", "disorder"],
+)
+def test_a_receipt_whose_figures_are_others_is_refused(
+    landed: S3Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+) -> Refusal:
+    ref = ran(landed, delays(landed))
+    change_receipt(ref, change)
+    said = refusal(ref, tmp_path)
+    assert says in said.findings[0]
+    return said
+
+
+def change_receipt(ref: BatchRef, change: Callable[[PartitionReceipt], PartitionReceipt]) -> None:
+    """Change what the first task says of the first partition that it read."""
+    ledger, plan = ref.load()
+    receipt = ledger.receipt(plan.batch, 0, 0)
+    assert receipt is not None
+    first, *tasks = receipt.tasks
+    one, *others = first.partitions
+    changed = replace(receipt, tasks=(replace(first, partitions=(change(one), *others)), *tasks))
+    ledger.store.put(ledger.key("receipts", plan.batch, "attempt-0", "group-0"), encode(changed))
+
+
+# ---- records have keys
+
+
+def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: S3Store, tmp_path: Path) -> None:
+    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
+    # What is refused is taken by nobody, so that the batch would lack it.
+    assert said.failed == (COVERED, HAVE_KEYS)
+    assert "flights-0 at offset" in said.findings[1]
+    assert "has no key, and flights refuses records without one" in said.findings[1]
+
+
+@caught_by(HAVE_KEYS)
+def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_refused(
+    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    look = Take.look
+
+    def careless(self: Take, batch: Batch) -> Taken:
+        seen = look(self, batch)
+        seen.fates[seen.fates == REFUSED] = TAKEN
+        return seen
+
+    monkeypatch.setattr(Take, "look", careless)
+    said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
+    assert "flights-0@[0," in said.findings[0]
+    assert "1 record without a key" in said.findings[0]
+    return said

@@ -1,0 +1,90 @@
+"""A batch that has run, audited and checked: which expectations are not met, and that nothing came of it.
+
+A test says by `caught_by` which expectation has to refuse the batch that it makes wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import pytest
+
+from batches import publication, steps
+from batches.ref import BatchRef
+from partitioning.errors import Refused
+
+COVERED = "expect_offsets_to_be_covered_exactly_once"
+HAVE_KEYS = "expect_records_to_have_keys"
+CONTINUES = "expect_batch_to_continue_the_previous"
+HOLD = "expect_tables_to_hold_the_previous_batch"
+IN_PLACE = "expect_records_to_lie_where_their_keys_hash"
+MEET = "expect_keys_to_meet_in_one_task"
+HASH = "expect_keys_to_hash_to_their_partition"
+
+# The expectations for which there is a test that is `caught_by` them.
+CAUGHT: set[str] = set()
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What Great Expectations said of an attempt: the expectations that are not met, each with its finding."""
+
+    failed: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, None]]:
+    """A test that makes a batch wrong and gives its refusal, which has to be this expectation's and no other's."""
+
+    def made_a_test(make_wrong: Callable[P, Refusal]) -> Callable[P, None]:
+        CAUGHT.add(expectation)
+
+        @wraps(make_wrong)
+        def test(*args: P.args, **kwargs: P.kwargs) -> None:
+            assert set(make_wrong(*args, **kwargs).failed) == {expectation}
+
+        return test
+
+    return made_a_test
+
+
+def refusal(ref: BatchRef, docs: Path) -> Refusal:
+    """Audit and check a batch, which has to fail and to leave everything as it was before."""
+    ledger, plan = ref.load()
+    attempt, before = ledger.attempt(plan.batch), held(ref)
+    steps.audit(ref)
+    with pytest.raises(Refused) as refused:
+        steps.check(ref, docs)
+    failed = tuple(result["expectation"] for result in results(ref, attempt) if not result["success"])
+    findings = tuple(finding.what for finding in refused.value.findings)
+    assert len(failed) == len(findings)
+    assert ledger.verdict(plan.batch) is None
+    with pytest.raises(Refused, match="is not decided"):
+        steps.publish(ref)
+    assert ledger.commit(plan.batch) is None
+    assert held(ref) == before
+    assert ledger.attempt(plan.batch) == attempt + 1
+    return Refusal(failed, findings)
+
+
+def results(ref: BatchRef, attempt: int = 0) -> list[dict[str, Any]]:
+    """What Great Expectations found of each expectation of an attempt."""
+    ledger, plan = ref.load()
+    stored = ledger.store.get(f"{plan.pipeline}/audits/{plan.batch}/attempt-{attempt}/judgement.json")
+    assert stored is not None
+    found: list[dict[str, Any]] = json.loads(stored)["results"]
+    return found
+
+
+def held(ref: BatchRef) -> dict[str, int | None]:
+    """The newest batch that each result table holds."""
+    ledger, plan = ref.load()
+    tables = [write.declared.table for write in plan.writes()]
+    return {table: publication.transaction_version(ledger.store.root, plan.pipeline, table) for table in tables}

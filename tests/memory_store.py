@@ -1,0 +1,38 @@
+"""A store in memory, which behaves as the one in S3 does: tests/behaviour runs over both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import md5
+
+from partitioning.documents.store import Entry
+
+
+class MemoryStore:
+    """Objects that live as long as the process."""
+
+    def __init__(self, root: str = "memory://store") -> None:
+        self.root = root
+        self._objects: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        return self._objects.get(key)
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        return self._objects.setdefault(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._objects[key] = data
+
+    def head(self, key: str) -> Entry | None:
+        data = self._objects.get(key)
+        return None if data is None else Entry(key, len(data), _etag(data))
+
+    def list(self, prefix: str) -> Iterator[Entry]:
+        for key in sorted(self._objects):
+            if key.startswith(prefix):
+                yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
+
+
+def _etag(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,101 @@
+"""Batches of a small pipeline over landed files in a real store, planned as they are or as somebody changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from batches.planning import preview
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.placement import MURMUR2
+from partitioning.model.plan import Plan, PlannedPartition
+from partitioning.model.streams import NullKeys
+from partitioning.model.tasks import Task
+from partitioning.values import replace
+from tests.landed import land_table
+from tests.running import run_groups
+
+TAILS = [f"N{number}" for number in range(40)]
+STAGE = "flights+planes"
+
+Change = Callable[[Plan], Plan]
+
+
+def delays(
+    store: S3Store,
+    *,
+    null_keys: NullKeys = NullKeys.DROP,
+    placed_by: str = MURMUR2,
+    planes_are_a_table: bool = False,
+    expect: Sequence[dict[str, Any]] = (),
+) -> Pipeline:
+    """Flights in eight partitions that meet planes in four, by default in four tasks."""
+    made = Pipeline("delays", source=f"{store.root}/topics")
+    flights = made.stream("flights", key="tailnum", partitions=8, null_keys=null_keys, hash=placed_by)
+    declare = made.table if planes_are_a_table else made.stream
+    planes = declare("planes", key="tailnum", partitions=4, null_keys=null_keys, hash=placed_by)
+    counted = flights.aggregate("count(*) AS flights, max(delay) AS delay")
+    counted.join(planes, "flights, delay, seats", name="joined").write("delays", expect=expect)
+    return made
+
+
+def land_flights(store: S3Store, tails: Sequence[str | None]) -> None:
+    """Flights of these planes, each in its partition, the first with the least delay."""
+    columns = {"tailnum": pa.array(tails, pa.string()), "delay": pa.array(range(len(tails)), pa.int64())}
+    land_table(pa.table(columns), "flights", f"{store.root}/topics", key="tailnum", partitions=8)
+
+
+def land_planes(store: S3Store, tails: Sequence[str] = TAILS) -> None:
+    """These planes, each in its partition."""
+    columns = {"tailnum": tails, "seats": pa.array(range(len(tails)), pa.int64())}
+    land_table(pa.table(columns), "planes", f"{store.root}/topics", key="tailnum", partitions=4)
+
+
+def land_delays(store: S3Store) -> S3Store:
+    """Two flights of each plane, one whose plane is not known, and the planes."""
+    land_flights(store, [*TAILS, *TAILS, None])
+    land_planes(store)
+    return store
+
+
+def as_planned(plan: Plan) -> Plan:
+    return plan
+
+
+def stored(store: S3Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
+    """The next batch; what `change` makes of its plan is stored in place of it."""
+    plan = preview(made, store, settings).plan
+    assert plan is not None
+    return BatchRef.of(store, Ledger(store, plan.pipeline).put_plan(change(plan)))
+
+
+def ran(store: S3Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
+    """The next batch, after its task groups have run."""
+    ref = stored(store, made, change, settings)
+    run_groups(ref)
+    return ref
+
+
+def with_start(plan: Plan, stream: str, partition: int, start: int) -> Plan:
+    """The plan, a stream partition being read from another offset on."""
+
+    def changed(planned: PlannedPartition) -> PlannedPartition:
+        return replace(planned, start=start) if planned.partition == partition else planned
+
+    streams = tuple(
+        replace(each, partitions=tuple(map(changed, each.partitions))) if each.name == stream else each
+        for each in plan.streams
+    )
+    return replace(plan, streams=streams)
+
+
+def with_tasks(plan: Plan, change: Callable[[Task], Task]) -> Plan:
+    """The plan of one stage, its tasks being others."""
+    (stage,) = plan.stages
+    return replace(plan, stages=(replace(stage, tasks=tuple(map(change, stage.tasks))),))

@@ -1,0 +1,38 @@
+"""Batches run by the product's own runner, in this very process: no Spark, no other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from batches.interpreter import run_batch
+from batches.ref import BatchRef
+from batches.runners.local import Local
+from partitioning.model.receipt import TaskReceipt
+
+
+def run_groups(ref: BatchRef) -> None:
+    """Run every task group of a batch."""
+    _, plan = ref.load()
+    with Local(processes=1) as runner:
+        for group in plan.groups:
+            runner.group(ref, group.group)
+
+
+def run_and_publish(ref: BatchRef, docs: Path) -> None:
+    """Do all that is to be done for a batch. Raises what its steps raise."""
+    with Local(processes=1) as runner:
+        run_batch(ref, runner, docs, _silently)
+
+
+def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:
+    """What the tasks of all groups say, by stage and number."""
+    ledger, plan = ref.load()
+    receipts = [ledger.receipt(plan.batch, attempt, group.group) for group in plan.groups]
+    return sorted((task for receipt in receipts if receipt for task in receipt.tasks), key=lambda task: task.task)
+
+
+@contextmanager
+def _silently(_: str) -> Iterator[list[str]]:
+    yield []

@@ -1,0 +1,69 @@
+"""A small batch that is planned and stored: four tasks in two groups, over records that were really landed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+import pyarrow as pa
+
+from batches import steps
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import Plan
+from tests.landed import land_table
+
+ROWS = 500
+KEYS = 50
+# Some seconds of DuckDB's time for a task, in little memory.
+SLOW = "sum(levenshtein(repeat(k, 350), repeat(k, 350 + v % 3))) AS v"
+# Longer than anybody waits.
+ENDLESS = "sum(levenshtein(repeat(k, 2000), repeat(k, 2000 + v % 3))) AS v"
+
+
+@dataclass(frozen=True)
+class SmallBatch:
+    """A batch, by what its tests ask for."""
+
+    ref: BatchRef
+    ledger: Ledger
+    plan: Plan
+
+
+def land(keys: int = KEYS) -> str:
+    """Land the records in a place of their own; gives the source."""
+    source = f"s3://test/{uuid.uuid4().hex}/topics"
+    table = pa.table({"k": [f"key-{n % keys}" for n in range(ROWS)], "v": range(ROWS)})
+    land_table(table, "views", source, key="k", partitions=4)
+    return source
+
+
+def small_batch(expression: str = "sum(v) AS v", source: str | None = None) -> SmallBatch:
+    """The first batch of a pipeline that aggregates the records by key, in a store of its own."""
+    pipeline = Pipeline("sums", source=source or land())
+    pipeline.stream("views", key="k", partitions=4).aggregate(expression).write("sums")
+    ref, _ = steps.plan(pipeline, f"s3://test/{uuid.uuid4().hex}")
+    assert ref is not None
+    return SmallBatch(ref, *ref.load())
+
+
+def until(reached: Callable[[], bool], within: float = 60) -> bool:
+    """Wait until it is so, or for so many seconds."""
+    deadline = time.monotonic() + within
+    while not (is_so := reached()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return is_so
+
+
+def working(pid: int) -> bool:
+    """Whether a Python process that was started by this one computes."""
+    workers = [each for each in psutil.Process(pid).children(recursive=True) if "python" in each.name()]
+    for worker in workers:
+        worker.cpu_percent()
+    time.sleep(0.5)
+    # It is little for a worker on a busy machine, and more than one takes that waits.
+    return any(worker.cpu_percent() > 3 for worker in workers if worker.is_running())

@@ -1,0 +1,129 @@
+"""The class archive: used where it is there, left out without a word where it does not fit."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from batches.runners.class_archive import archive_file, archive_option, making_option, outdated
+from batches.runners.spark_settings import configuration, environment, java_from_pypi
+
+JARS = Path(pyspark.__file__).parent / "jars"
+JAVAS: dict[str, Mapping[str, str]] = {"the machine's": environment(), "from PyPI": java_from_pypi()}
+
+
+@pytest.fixture(params=list(JAVAS))
+def java(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a Java."""
+    return dict(os.environ | JAVAS[request.param])
+
+
+def run(java: Mapping[str, str], *options: str, jars: Path = JARS) -> str:
+    """Run a part of Spark that starts no application, with options as Spark splits them; what is said."""
+    home = java.get("JAVA_HOME")
+    command = [
+        f"{home}/bin/java" if home else "java",
+        *(option for given in options for option in shlex.split(given)),
+        "-cp",
+        f"{jars}/*",
+        "org.apache.spark.deploy.SparkSubmit",
+    ]
+    return subprocess.run(
+        [*command, "--version"], env=java, check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ).stdout
+
+
+def test_the_archive_that_was_made_is_used(java: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    archive = archive_file(java, folder)
+    assert archive is not None
+    assert archive_option(java, folder) == ""
+    run(java, making_option(archive))
+    option = archive_option(java, folder)
+    assert str(archive) in option
+    loaded = run(java, option, "-Xlog:class+load:stdout")
+    spark = next(line for line in loaded.splitlines() if "org.apache.spark.deploy.SparkSubmit " in line)
+    assert "shared objects file" in spark
+
+
+def test_an_archive_that_does_not_fit_is_left_out_without_a_word(java: dict[str, str], tmp_path: Path) -> None:
+    archive = archive_file(java, tmp_path)
+    assert archive is not None
+    (tmp_path / "jars").symlink_to(JARS)
+    run(java, making_option(archive), jars=tmp_path / "jars")
+    _starts_silently(java, tmp_path)
+    archive.unlink()
+    archive.write_bytes(b"no archive")
+    _starts_silently(java, tmp_path)
+
+
+def _starts_silently(java: Mapping[str, str], archives: Path) -> None:
+    said = run(java, archive_option(java, archives))
+    assert f"version {pyspark.__version__}" in said
+    # So begins what a JVM says of itself.
+    assert not [line for line in said.splitlines() if line.startswith("[")]
+
+
+@pytest.mark.parametrize(
+    ("release", "kind"),
+    [
+        ('IMPLEMENTOR="x"\nJAVA_RUNTIME_VERSION="17.0.15+6"\n', "java-17.0.15+6.jsa"),
+        ('JAVA_VERSION="21.0.2"\n', "java-21.0.2.jsa"),
+        ('JAVA_VERSION="25.0.2"\n', "java-25.0.2.aot"),
+    ],
+)
+def test_an_archive_is_for_one_version_of_java_and_of_spark(release: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "release").write_text(release)
+    archive = archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path)
+    assert archive is not None
+    assert archive.name.startswith(f"spark-{pyspark.__version__}-")
+    assert archive.name.endswith(kind)
+
+
+def test_a_java_that_does_not_say_its_version_has_no_archive(tmp_path: Path) -> None:
+    assert archive_file({"JAVA_HOME": str(tmp_path)}) is None
+    assert archive_option({"JAVA_HOME": str(tmp_path)}) == ""
+    assert archive_option({"PATH": str(tmp_path)}) == ""
+
+
+def test_archives_of_other_jars_are_outdated_and_those_of_another_java_are_not(tmp_path: Path) -> None:
+    (tmp_path / "release").write_text('JAVA_VERSION="21.0.2"')
+    other_java = archive_file({"JAVA_HOME": str(tmp_path)}, tmp_path)
+    assert other_java is not None
+    other_jars = tmp_path / "spark-3.0.0-1-java-21.0.2.jsa"
+    for archive in (other_java, other_jars):
+        archive.touch()
+    assert outdated(tmp_path) == [other_jars]
+
+
+@pytest.mark.parametrize("program", [None, "echo no such option; exit 1"], ids=["without Java", "another Java"])
+def test_where_no_archive_can_be_made_the_set_up_goes_on(program: str | None, tmp_path: Path) -> None:
+    home, archives = tmp_path / "java", tmp_path / "archives"
+    (home / "bin").mkdir(parents=True)
+    if program:
+        (home / "release").write_text('JAVA_VERSION="17.0.1"')
+        (home / "bin" / "java").write_text(f"#!/bin/sh\n{program}\n")
+        (home / "bin" / "java").chmod(0o700)
+    code = f"""
+from pathlib import Path; from batches.runners.rehearsal import make_archive
+print(make_archive(Path({str(archives)!r})))"""
+    environment = os.environ | {"JAVA_HOME": str(home), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("No class archive is made: ")
+    assert not list(tmp_path.rglob("*.jsa"))
+
+
+def test_whatever_starts_spark_uses_it() -> None:
+    # `make setup` made it.
+    option = archive_option(os.environ | environment())
+    assert option
+    for master in ("local[*]", "spark://elsewhere:7077"):
+        assert option in configuration(master)["spark.driver.extraJavaOptions"]

@@ -1,0 +1,176 @@
+"""A Spark server that stays: who may use it, what it is sent, and what happens when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batches.runners.connect import Connect
+from batches.runners.connection import connected
+from batches.runners.spark_server import SparkServer, start_spark
+from demo.s3_server import S3Server
+from partitioning.errors import CosetError, Refused
+from spark_jobs.on_connect import run_orders
+from tests.small import ENDLESS, SLOW, small_batch, until, working
+
+CLOSED = "sc://127.0.0.1:1"
+
+
+@pytest.fixture
+def own_server(s3: S3Server, tmp_path: Path) -> Iterator[SparkServer]:
+    """A server that a test may kill."""
+    server = start_spark("local[2]", tmp_path / "spark.log")
+    yield server
+    server.stop()
+
+
+def test_each_task_is_sent_its_own_order_and_no_other(spark_server: SparkServer) -> None:
+    def whose(order: bytes) -> bytes:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return b"%d ran %b" % (context.partitionId(), order)
+
+    orders = [b"order %d" % number for number in range(7)]
+    with connected(spark_server.address, spark_server.token) as spark:
+        answers = run_orders(spark, orders, whose)
+    assert answers == [b"%d ran order %d" % (number, number) for number in range(7)]
+
+
+def test_orders_may_be_larger_than_a_message(spark_server: SparkServer) -> None:
+    orders = [os.urandom(3_000_000) for _ in range(3)]
+    with connected(spark_server.address, spark_server.token) as spark:
+        assert run_orders(spark, orders, lambda order: order[::-1]) == [order[::-1] for order in orders]
+
+
+def test_clients_share_python_processes(spark_server: SparkServer) -> None:
+    seen = []
+    for _ in range(2):
+        with connected(spark_server.address, spark_server.token) as spark:
+            seen.append(run_orders(spark, [b""], lambda _: str(os.getppid()).encode()))
+    assert seen[0] == seen[1]
+
+
+def test_a_session_that_was_closed_for_ever_is_replaced(spark_server: SparkServer) -> None:
+    with connected(spark_server.address, spark_server.token) as spark:
+        spark.client.release_session()
+    with connected(spark_server.address, spark_server.token) as spark:
+        assert run_orders(spark, [b"one"], bytes.upper) == [b"ONE"]
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_nobody_without_the_token_is_served(
+    token: str | None, spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
+    with (
+        Connect(spark_server.address, token=token) as runner,
+        pytest.raises(Refused, match="does not accept the token"),
+    ):
+        runner.group(small_batch().ref, 0)
+
+
+def test_the_token_may_come_from_the_environment(spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in spark_server.environment.items():
+        monkeypatch.setenv(name, value)
+    with connected(os.environ["SPARK_MASTER"]) as spark:
+        assert spark.version
+
+
+def test_the_token_is_on_no_command_line_and_all_ports_are_on_loopback(spark_server: SparkServer) -> None:
+    with connected(spark_server.address, spark_server.token) as spark:
+        run_orders(spark, [b""], bytes.upper)
+    server = psutil.Process(spark_server.process.pid)
+    commands, listening = list[str](), set[str]()
+    for member in (server, *server.children(recursive=True)):
+        # A worker that ends meanwhile has neither.
+        with suppress(psutil.NoSuchProcess):
+            commands.append(" ".join(member.cmdline()))
+            listening |= {at.laddr.ip for at in member.net_connections("tcp") if at.status == "LISTEN"}
+    assert len(commands) > 1
+    assert not [command for command in commands if spark_server.token in command]
+    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("address", ["sc://", "sc://127.0.0.1:15002/path", "sc://127.0.0.1:port", "spark://here:7077"])
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    with pytest.raises(Refused, match="no address of a Spark server"):
+        Connect(address)
+
+
+def test_a_server_that_cannot_be_reached_is_named_and_the_group_submitted(s3: S3Server) -> None:
+    batch = small_batch()
+    with Connect(CLOSED, master="local[1]") as runner:
+        said = runner.group(batch.ref, 0)
+    assert said.startswith(
+        f"the Spark server {CLOSED} cannot be reached; submitted instead: group 0 of batch 0 of sums: "
+    )
+    assert batch.ledger.receipt(0, 0, 0) is not None
+
+
+def test_a_server_that_dies_in_the_middle_is_named_and_the_group_submitted(own_server: SparkServer) -> None:
+    batch = small_batch(SLOW)
+    with Connect(own_server.address, token=own_server.token, master="local[2]") as runner:
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(runner.group, batch.ref, 0)
+            assert until(lambda: working(own_server.process.pid))
+            own_server.process.kill()
+        assert said.result().startswith(f"the Spark server {own_server.address} went away; submitted instead: group 0 ")
+    assert batch.ledger.receipt(0, 0, 0) is not None
+
+
+def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(own_server: SparkServer) -> None:
+    batch, others = small_batch(ENDLESS), small_batch()
+    with Connect(own_server.address, token=own_server.token) as runner, ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(runner.group, batch.ref, 0)
+        assert until(lambda: working(own_server.process.pid))
+        with Connect(own_server.address, token=own_server.token) as other:
+            waiting = pool.submit(other.group, others.ref, 0)
+            runner.cancel()
+            with pytest.raises(CosetError, match="the Spark job was ended"):
+                asked.result(timeout=10)
+            assert "2 tasks read" in waiting.result(timeout=60)
+    assert batch.ledger.receipt(0, 0, 0) is None
+    assert until(lambda: not working(own_server.process.pid))
+
+
+def test_the_job_of_a_client_that_is_killed_is_ended(own_server: SparkServer) -> None:
+    batch = small_batch(ENDLESS)
+    code = f"""
+from batches.ref import BatchRef; from batches.runners.connect import Connect
+Connect({own_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | own_server.environment) as client:
+        assert until(lambda: working(own_server.process.pid))
+        client.kill()
+    assert until(lambda: not working(own_server.process.pid), within=40)
+    assert batch.ledger.receipt(0, 0, 0) is None
+
+
+def test_a_server_ends_with_the_process_that_started_it(s3: S3Server, tmp_path: Path) -> None:
+    code = f"""
+from pathlib import Path; import time
+from batches.runners.spark_server import start_spark
+print(start_spark("local[1]", Path({str(tmp_path / "spark.log")!r})).process.pid, flush=True)
+time.sleep(600)"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        server = psutil.Process(int(parent.stdout.readline()))
+        family = [server, *server.children(recursive=True)]
+        parent.send_signal(signal.SIGKILL)
+    assert psutil.wait_procs(family, timeout=20)[1] == []
+
+
+def test_a_server_that_cannot_start_is_told_with_its_log(tmp_path: Path) -> None:
+    with pytest.raises(CosetError, match="the Spark server does not start") as caught:
+        start_spark("nonsense", tmp_path / "spark.log")
+    assert "Master must either be yarn or start with" in Path(caught.value.findings[0].where).read_text()

@@ -1,0 +1,153 @@
+"""The checkpoint that judges a batch, and its findings."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from expectations.checkpoint import user_expectations
+from expectations.docs import Site
+from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
+from partitioning.model.tasks import Fate
+from partitioning.model.verdict import Judged
+from partitioning.values import replace
+from tests.evidence import TAILS, batch, judged
+from tests.memory_store import MemoryStore
+from tests.reference import Seen
+
+SEATS = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 500}}
+
+
+def where(seen: list[Seen], stream: str, key: str) -> int:
+    return next(place for place, each in enumerate(seen) if (each.stream, each.key) == (stream, key))
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(3)", "tasks(1)"])
+@pytest.mark.parametrize("null_keys", ["drop", "own task"])
+def test_a_correct_batch_is_proved(scheme: str, null_keys: str) -> None:
+    plan, seen = batch(null_keys=null_keys, scheme=scheme)
+    judgement = judged(plan, seen)
+    assert judgement.findings == ()
+    assert judgement.success
+    keys = {(each.task, each.stream, each.partition, each.key) for each in seen if each.key and each.fate == Fate.TAKEN}
+    assert judgement.why == Judged(records=70, partitions=6, keys=len(keys), key_sample=1, expectations=8, met=8)
+    assert str(judgement.why) == (
+        f"70 records in 6 stream partitions, {len(keys)} keys compared, all 8 expectations met"
+    )
+
+
+def test_a_foreign_record_is_named_with_its_key_partition_offset_and_the_next_step() -> None:
+    plan, seen = batch()
+    place = where(seen, "flights", "N3")
+    here = seen[place].partition
+    intruder = next(key for key in (f"X{n}" for n in range(99)) if placement_hash(key) % 4 != here)
+    seen[place] = replace(seen[place], key=intruder)
+    judgement = judged(plan, seen)
+    assert not judgement.success
+    finding = next(each for each in judgement.findings if each.what.startswith("Placement"))
+    home = placement_hash(intruder) % 4
+    at = f"flights-{here} at offset {seen[place].offset}"
+    assert f"key {intruder!r}, {at}, belongs in partition {home} of 4" in finding.what
+    assert finding.where == "batch 0 of delays, attempt 0"
+    for command in ("coset report delays", "coset run delays", "coset abandon delays"):
+        assert command in finding.then
+
+
+def test_records_without_a_key_are_named_where_they_are_refused() -> None:
+    plan, seen = batch(null_keys="refuse")
+    judgement = judged(plan, seen)
+    whats = "\n".join(each.what for each in judgement.findings)
+    assert "Every record has a key, where its stream refuses records without one." in whats
+    assert "flights-0 at offset 0 has no key, and flights refuses records without one" in whats
+
+
+def test_offenders_beyond_the_first_are_only_counted() -> None:
+    plan, seen = batch()
+    seen = [each for each in seen if each.offset > 0]
+    finding = judged(plan, seen).findings[0]
+    assert finding.what.endswith("and more: 6 in all")
+
+
+def rows(seats: int = 100) -> dict[str, pd.DataFrame]:
+    return {"delays": pd.DataFrame({"tailnum": TAILS, "seats": [*[100] * 29, seats], "_task": 0})}
+
+
+def test_a_pipelines_own_expectation_is_judged_too() -> None:
+    plan, seen = batch(SEATS)
+    assert judged(plan, seen, rows()).success
+    judgement = judged(plan, seen, rows(999))
+    (finding,) = judgement.findings
+    flight, plane = seen[where(seen, "flights", "N29")], seen[where(seen, "planes", "N29")]
+    assert finding.what == (
+        "Result table delays, not met: seats values must be less than or equal to 500.\n"
+        f"    - 999 of key 'N29' (_task 0; its key is in flights-{flight.partition} at offset {flight.offset}, "
+        f"planes-{plane.partition} at offset {plane.offset})"
+    )
+
+
+def test_a_description_says_it_in_the_users_words() -> None:
+    plan, seen = batch(SEATS | {"description": "No plane has more than 500 seats."})
+    (finding,) = judged(plan, seen, rows(999)).findings
+    assert finding.what.startswith("Result table delays, not met: No plane has more than 500 seats.\n")
+
+
+def test_cosets_own_expectations_may_be_asked_of_a_result_table() -> None:
+    plan, seen = batch({"type": "expect_keys_to_meet_in_one_task", "kwargs": {"key_columns": ["tailnum"]}})
+    assert judged(plan, seen, rows()).success
+
+
+def test_an_expectation_on_a_column_that_is_not_there_is_a_finding() -> None:
+    plan, seen = batch({"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "seat"}})
+    (finding,) = judged(plan, seen, rows()).findings
+    assert "cannot be evaluated" in finding.what
+    assert '"seat"' in finding.what
+
+
+def test_missing_values_of_pandas_own_kind_can_be_shown(tmp_path: Path) -> None:
+    plan, seen = batch({"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "seats"}})
+    outputs = rows()
+    outputs["delays"]["seats"] = pd.array([*[1] * 29, None], dtype="Int64")
+    judgement = judged(plan, seen, outputs, site=Site(tmp_path, MemoryStore()))
+    assert "None of key 'N29'" in judgement.findings[0].what
+    json.dumps(judgement.results, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"type": "expect_nothing"}, {"kwargs": {}}, {"type": SEATS["type"], "kwargs": {"colum": "seats"}}]
+)
+def test_an_expectation_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    plan, _ = batch(wrong)
+    with pytest.raises(Refused, match=r"is no expectation[\s\S]*table 'delays'"):
+        user_expectations(plan.writes())
+
+
+def test_rows_of_a_table_that_something_is_expected_of_must_be_given() -> None:
+    plan, seen = batch(SEATS)
+    with pytest.raises(Refused, match="no rows of table 'delays' were given"):
+        judged(plan, seen)
+
+
+def test_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tried = []
+
+    def refuse(*arguments: Any, **_: Any) -> None:
+        tried.append(arguments)
+        raise OSError("no network in this test")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    plan, seen = batch()
+    assert judged(plan, seen, site=Site(tmp_path, MemoryStore())).success
+    assert tried == []
+
+
+def test_the_same_batch_gives_the_same_judgement() -> None:
+    plan, seen = batch()
+    assert judged(plan, seen[1:]).results == judged(plan, seen[1:]).results

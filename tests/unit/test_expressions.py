@@ -1,0 +1,51 @@
+"""Expressions are made of what is known; whatever else a parse tree may come to hold is refused."""
+
+import pytest
+
+from partitioning.errors import Refused
+from spark_jobs.sql.database import connect
+from spark_jobs.sql.expressions import Rules, Tree, parse
+
+_LISTS = [
+    "a, b.c AS d, -a, NOT a, a AND b, a IS NULL, a IN (1, 2), a BETWEEN 1 AND 2, a < b, a LIKE 'x', a COLLATE NOCASE",
+    "CASE WHEN a THEN 1 ELSE 2 END, CAST(a AS int), TRY_CAST(a AS int), a::STRUCT(x int), DATE '2013-01-01'",
+    "*, * EXCLUDE (a), COLUMNS('a.*'), [1, 2][1], a[1:2], {'x': 1}.x, MAP {'x': 1}, INTERVAL 1 day",
+    "list_transform(a, lambda x: x + 1), [x FOR x IN a IF x > 1], abs(a), TRY(a / b)",
+]
+
+
+def _broken(tree: Tree) -> dict[str, str]:
+    with connect() as connection:
+        return Rules(connection).broken(tree, aggregates=False, columns={"a", "b"}, relations=set())
+
+
+def _parsed(text: str) -> Tree:
+    with connect() as connection:
+        return parse(connection, text)
+
+
+@pytest.mark.parametrize("text", _LISTS)
+def test_what_sql_has_for_one_record_is_allowed(text: str) -> None:
+    assert _broken(_parsed(text)) == {}
+
+
+def test_a_clause_that_a_newer_duckdb_adds_is_refused() -> None:
+    assert _broken({**_parsed("a"), "pivot_clause": {"on": "b"}}) == {
+        "pivot_clause is no part of an expression": "write it as a step of its own"
+    }
+
+
+def test_a_kind_of_expression_that_a_newer_duckdb_adds_is_refused() -> None:
+    tree = _parsed("a")
+    (column,) = tree["select_list"]
+    (what,) = _broken({**tree, "select_list": [{**column, "class": "ORACLE"}]})
+    assert what == "ORACLE is not known to be the same in each task"
+
+
+def test_a_parameter_is_refused() -> None:
+    assert list(_broken(_parsed("$1 AS a"))) == ["PARAMETER is not known to be the same in each task"]
+
+
+def test_more_than_expressions_is_no_list_of_expressions() -> None:
+    with pytest.raises(Refused, match="more than expressions"):
+        _parsed("a UNION SELECT b")

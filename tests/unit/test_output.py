@@ -1,0 +1,61 @@
+"""What the command line says while it works."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+SEVERAL_AT_ONCE = """
+import threading, time
+from cli.output import progress, step
+
+both = threading.Barrier(2)
+
+def group(number):
+    with step(f"run group {number}") as said:
+        both.wait()
+        time.sleep(0.5 * number)
+        progress("look", "at this")
+        said.append(f"[done] {number}")
+
+threads = [threading.Thread(target=group, args=(number,)) for number in (1, 2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_several_steps_at_once_share_the_last_line_of_a_terminal() -> None:
+    reading, writing = pty.openpty()
+    subprocess.run([sys.executable, "-c", SEVERAL_AT_ONCE], stderr=writing, check=True)
+    os.close(writing)
+    shown = ""
+    with os.fdopen(reading, encoding="utf-8") as terminal:
+        while True:
+            try:
+                shown += terminal.readline()
+            except OSError:  # so a terminal ends
+                break
+    # What is left on each line once the last one has been drawn over.
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line.split("\x1b[2K")[-1]) for line in shown.splitlines()]
+    assert any("run group 1, run group 2 …" in line or "run group 2, run group 1 …" in line for line in lines)
+    said = [line.strip("\r") for line in lines if line.startswith(("ok", "  "))]
+    assert [re.sub(r" +[0-9.]+ s ", "", line) for line in said] == [
+        "       look                     at this",
+        "ok     run group 1 [done] 1",
+        "       look                     at this",
+        "ok     run group 2 [done] 2",
+    ]
+
+
+def test_in_a_file_there_is_a_line_for_each_step() -> None:
+    done = subprocess.run([sys.executable, "-c", SEVERAL_AT_ONCE], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert [line.split()[:4] for line in done.stderr.splitlines() if line.startswith("ok")] == [
+        ["ok", "run", "group", "1"],
+        ["ok", "run", "group", "2"],
+    ]
