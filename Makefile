@@ -20,8 +20,8 @@ serve: $(READY) ## Keep the demo's S3 server and a Spark server running, to look
 airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page running
 	@$(BIN)/coset serve --airflow
 
-test: $(READY) ## Run every test
-	@$(BIN)/python -m pytest
+test: $(READY) ## Run every test, several files at once
+	@$(BIN)/python -m pytest --numprocesses 3
 
 check: $(READY) ## Check format, style, types and import rules
 	@$(BIN)/ruff format --check .

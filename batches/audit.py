@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from batches.receipts import receipts
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, PlannedStream, TaskRef
@@ -177,7 +177,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
         left = task.left(Role.KEYS)
         data = ledger.store.get(left[0].path) if left else None
         where = ledger.uri(left[0].path if left else f"{ledger.pipeline}/audits")
-        then = f"run `coset abandon {ledger.pipeline}`: the proof of this batch cannot be completed"
+        then = f"run {plan_anew(ledger.pipeline)}: the proof of this batch cannot be completed"
         if data is None:
             findings.append(Finding(f"the sampled keys of task {task.task} are missing", where, then))
             continue

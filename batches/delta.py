@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,18 +16,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from partitioning.documents.document import digest
-from partitioning.errors import Finding, OutcomeUnknown, Refused
+from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused
 from partitioning.model.artefact import Artefact
 from partitioning.model.plan import Plan, PlannedWrite
-from sources.s3 import storage_options
+from sources.s3 import AGAIN, is_denied, may_pass, storage_options, store_error
 from spark_jobs.table_schema import folder, table_schema
 
 _TRIES = 5
-_AGAIN = "run the same command again; if it fails again, look at the store"
+_LOOK = "run the same command again; if it fails again, look at the store"
 
 
 def check_storable(write: PlannedWrite) -> None:
@@ -46,10 +45,21 @@ def check_storable(write: PlannedWrite) -> None:
         raise Refused(*findings)
 
 
+def check_columns(store_root: str, write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, if there is a table and it has other columns.
+
+    It keeps those that it has: a batch of others would be run and judged in vain.
+    """
+    with _reading(folder(store_root, write.declared.table)) as table:
+        if table is not None:
+            _check_columns(table, write)
+
+
 def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
     """The newest batch of `pipeline` that a table holds by its Delta log; None if it holds none.
 
-    The log decides what was published; the ledger's commits are receipts of it. Raises Refused if it cannot be read.
+    The log decides what was published; the ledger's commits are receipts of it. Raises Refused, or Unreachable, if it
+    cannot be read.
     """
     with _reading(folder(store_root, table)) as table_log:
         return None if table_log is None else _newest(table_log, pipeline, table)
@@ -120,22 +130,27 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
             )
         except (DeltaError, OSError) as failure:
             # A lost race, a lost answer or a fault: only a fresh look at the log can tell which.
-            if _denied(failure) and error is None:
-                raise _refused(failure, where) from failure
+            if is_denied(failure) and error is None:
+                raise _log_error(failure, where) from failure
             error = failure
             time.sleep(random.uniform(0.05, 0.5))
-    raise OutcomeUnknown(
-        Finding(f"after {_TRIES} tries nobody can say if batch {plan.batch} is in: {_text(error)}", where, _AGAIN)
-    ) from error
+    assert error is not None
+    if not may_pass(error) and not isinstance(error, CommitFailedError):
+        # It will be so again. The log was read each time, and the batch was not in it.
+        raise _log_error(error, where) from error
+    (finding,) = store_error(
+        error, f"after {_TRIES} tries nobody can say if batch {plan.batch} is in", where, AGAIN
+    ).findings
+    raise OutcomeUnknown(finding) from error
 
 
 @contextmanager
 def _reading(where: str) -> Iterator[DeltaTable | None]:
-    """The table as it is now, if there is one; what goes wrong with it is Refused."""
+    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
     try:
         yield _load(where)
     except (DeltaError, OSError) as error:
-        raise _refused(error, where) from error
+        raise _log_error(error, where) from error
 
 
 def _load(where: str) -> DeltaTable | None:
@@ -220,16 +235,5 @@ def _added(file: Artefact) -> AddAction:
     )
 
 
-def _denied(error: Exception) -> bool:
-    return "403 Forbidden" in str(error) or "necessary privileges" in str(error)
-
-
-def _refused(error: Exception, where: str) -> Refused:
-    then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy" if _denied(error) else _AGAIN
-    return Refused(Finding(f"the Delta log cannot be read or written: {_text(error)}", where, then))
-
-
-def _text(error: Exception | None) -> str:
-    """An error of delta-rs on one line, without its colours and drawings."""
-    plain = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error))
-    return " ".join(plain.split())[:500]
+def _log_error(error: Exception, where: str) -> CosetError:
+    return store_error(error, "the Delta log cannot be read or written", where, _LOOK)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
-from batches.delta import check_storable
+from batches.delta import check_columns, check_storable
 from batches.history import statistics
 from batches.publication import transaction_version
 from partitioning.authoring.pipeline import Pipeline
@@ -16,7 +17,7 @@ from partitioning.documents import locations
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.plan import ExchangeInput, Plan, PlannedWrite, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
@@ -36,14 +37,17 @@ class NextBatch:
     sentence: str
 
 
-def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
+def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, again: bool = False) -> NextBatch:
     """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
 
+    A batch whose checks failed twice in the same way waits, unless it is asked for `again`: it would fail once more.
     The settings are for a new plan only. If others plan the same batch at the same time, the
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
     expression or the result tables are not as they have to be, or if this version cannot run the plan.
     """
     standing = _standing(pipeline, store)
+    if not again and standing.open and standing.plan is not None and standing.verdict is None:
+        _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
@@ -96,6 +100,25 @@ def _not_runnable(stage: Stage) -> Iterator[str]:
                 assert_never(read)
 
 
+def _check_not_waiting(ledger: Ledger, batch: int) -> None:
+    """Raise Refused, with what the checks said, if the last two attempts failed in the same way."""
+    attempt = ledger.attempt(batch)
+    if attempt < 2:
+        return
+    last, before = (_told(ledger.failed_check(batch, attempt - past)) for past in (1, 2))
+    if last and last == before:
+        where = f"batch {batch} of {ledger.pipeline}, {attempt} attempts"
+        once_more = f"`coset run {ledger.pipeline} --again` tries the same plan"
+        then = f"correct it, then {plan_anew(ledger.pipeline)}; {once_more}"
+        waits = "the batch waits, its checks fail in the same way"
+        raise Refused(*(Finding(f"{waits}: {what}", where, then) for what in last))
+
+
+def _told(report: bytes | None) -> tuple[str, ...]:
+    """What a failed check's report says is wrong."""
+    return tuple(finding["what"] for finding in json.loads(report or b"{}").get("findings", ()))
+
+
 def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     """The open batch, None if there is none."""
     if not standing.open or standing.plan is None:
@@ -109,7 +132,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = plan_batch(
         pipeline,
         discovered,
-        _results(pipeline, discovered),
+        _results(pipeline, discovered, store.root),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
@@ -156,13 +179,17 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
     return tuple(findings)
 
 
-def _results(pipeline: Pipeline, discovered: tuple[Discovered, ...]) -> Mapping[str, tuple[Column, ...]]:
-    """The columns of each result table, all of them of types that a table can hold."""
+def _results(
+    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str
+) -> Mapping[str, tuple[Column, ...]]:
+    """The columns of each result table, all of them of types that a table can hold, and those that it has already."""
     results = check_sql(pipeline, discovered)
     findings: list[Finding] = []
     for write in pipeline.writes:
         try:
-            check_storable(PlannedWrite(write, results[write.table]))
+            planned = PlannedWrite(write, results[write.table])
+            check_storable(planned)
+            check_columns(store_root, planned)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:

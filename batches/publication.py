@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,19 +15,19 @@ import pyarrow.parquet as pq
 from batches.delta import commit, transaction_version, version_of
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, plan_anew
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
-from sources.s3 import filesystem, split
+from sources.s3 import filesystem, may_pass, reaching, split, store_error
 from spark_jobs.table_schema import folder, table_schema
 
 __all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"]
 
 # boto3 keeps ten connections.
 _AT_ONCE = 8
+_CHUNK = 1 << 22
 _STATUS = "run `coset status` to see where the pipeline stands"
-_GIVE_UP = "restore the file, or give the batch up with `coset abandon` and run again"
 _RESTORE = "restore the file from a backup and run the same command again; the verdict names it and stays"
 
 
@@ -43,7 +44,7 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
         return stored
     left = artefacts_of(ledger, plan, attempt)
     rows = [artefact for artefact in left if artefact.role is Role.TABLE]
-    _check_files(ledger, rows, _GIVE_UP)
+    _check_files(ledger, rows, _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
     return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, left))
 
@@ -95,6 +96,10 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
     return ledger.put_verdict(
         Verdict(digest(standing.plan), batch, Decision.ABANDON, ledger.attempt(batch), GivenUp(why), ())
     )
+
+
+def _restore_or_replan(plan: Plan) -> str:
+    return f"restore the file, or run {plan_anew(plan.pipeline)}"
 
 
 def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
@@ -170,7 +175,7 @@ def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ..
         if artefact.role is Role.TABLE and not _is_of(artefact, tables):
             findings.append(Finding(f"the plan writes no table {artefact.name!r} there", where, _STATUS))
         if artefact.path in known:
-            findings.append(Finding("two tasks say they wrote this file", where, _GIVE_UP))
+            findings.append(Finding("two tasks say they wrote this file", where, f"run {plan_anew(plan.pipeline)}"))
         known.add(artefact.path)
     if findings:
         raise Refused(*findings)
@@ -183,29 +188,48 @@ def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
 
 
 def _check_files(ledger: Ledger, files: Sequence[Artefact], then: str) -> None:
-    """Raise Refused, with every file that is not in the store as its receipt says."""
+    """Raise Refused, with every file that is not in the store as its receipt says.
+
+    A file that was put back has another etag if it was uploaded in another way; then its content is compared.
+    """
 
     def look(file: Artefact) -> str | None:
         entry = ledger.store.head(file.path)
         if entry is None:
             return "the file is missing"
-        if (entry.size, entry.etag) != (file.size, file.etag):
-            return f"the file has {entry.size} bytes and etag {entry.etag}, not {file.size} bytes and {file.etag}"
+        if entry.size != file.size:
+            return f"the file has {entry.size} bytes, not {file.size} bytes"
+        if entry.etag != file.etag and (content := _content(ledger, file)) != file.digest:
+            return f"the file has the content {content}, not {file.digest}"
         return None
 
     _check_each(ledger, files, look, then)
 
 
+def _content(ledger: Ledger, file: Artefact) -> str:
+    """The digest of what the store holds under a file's name."""
+    content, uri = sha256(), ledger.uri(file.path)
+    with (
+        reaching("the file cannot be read", uri, _RESTORE),
+        filesystem().open_input_stream("/".join(split(uri))) as stream,
+    ):
+        while chunk := stream.read(_CHUNK):
+            content.update(chunk)
+    return f"sha256:{content.hexdigest()}"
+
+
 def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> None:
     """Raise Refused, with every file that does not have its table's columns or its receipt's record count."""
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
-    files_in_store = filesystem()
+    files_in_store, then = filesystem(), _restore_or_replan(plan)
 
     def look(file: Artefact) -> str | None:
         path = "/".join(split(ledger.uri(file.path)))
         try:
             footer = pq.read_metadata(path, filesystem=files_in_store)
         except (pa.ArrowException, OSError) as error:
+            if may_pass(error):
+                raise store_error(error, "the file cannot be read", ledger.uri(file.path), then) from error
             return f"the file cannot be read as Parquet: {error}"
         columns = footer.schema.to_arrow_schema()
         if not columns.equals(wanted[file.name]):
@@ -214,7 +238,7 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
             return f"the file has {footer.num_rows} records, its receipt says {file.records}"
         return None
 
-    _check_each(ledger, files, look, _GIVE_UP)
+    _check_each(ledger, files, look, then)
 
 
 def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artefact], str | None], then: str) -> None:

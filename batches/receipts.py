@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
 
@@ -43,7 +43,7 @@ def _missing(ledger: Ledger, plan: Plan, group: TaskGroup, where: str) -> Findin
 
 
 def _misfits(plan: Plan, attempt: int, group: TaskGroup, receipt: Receipt, where: str) -> list[Finding]:
-    then = f"run `coset abandon {plan.pipeline}`: the receipt is not one of this plan"
+    then = f"run {plan_anew(plan.pipeline)}: the receipt is not one of this plan"
     if receipt.plan != digest(plan):
         return [Finding(f"the receipt is of plan {receipt.plan}, not of {digest(plan)}", where, then)]
     findings = []

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 _LABEL_WIDTH = 200
 
 
-def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> tuple[BatchRef | None, str]:
+def plan(
+    pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS, *, again: bool = False
+) -> tuple[BatchRef | None, str]:
     """The batch to work on, its plan stored, and how that came about; None if there is nothing to do.
 
     Raises Refused as `planning.take_up`.
@@ -39,8 +41,19 @@ def plan(pipeline: Pipeline, store_root: str, settings: Settings = DEFAULTS) -> 
     from batches.planning import take_up  # noqa: PLC0415  Airflow parses this file
 
     store = S3Store(store_root)
-    taken = take_up(pipeline, store, settings)
+    taken = take_up(pipeline, store, settings, again=again)
     return (BatchRef.of(store, taken.plan) if taken.plan else None), taken.sentence
+
+
+def replan(pipeline: Pipeline, store_root: str, settings: Settings, why: str) -> tuple[str, BatchRef | None, str]:
+    """Give up the open batch and plan its records again; what was given up, then as `plan`.
+
+    Raises Refused if no batch is open, if its publication is decided, or as `plan`; the batch stays given up then.
+    """
+    from batches import publication  # noqa: PLC0415
+
+    verdict = publication.abandon(Ledger(S3Store(store_root), pipeline.name), why)
+    return f"Batch {verdict.batch} is abandoned ({verdict.why})", *plan(pipeline, store_root, settings)
 
 
 def group_labels(batch: BatchRef) -> dict[int, str]:
@@ -160,7 +173,7 @@ def _rows_with_expectations(ledger: Ledger, planned: Plan, attempt: int) -> Mapp
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     from batches.publication import artefacts_of  # noqa: PLC0415
-    from sources.s3 import filesystem, split  # noqa: PLC0415
+    from sources.s3 import AGAIN, filesystem, reaching, split  # noqa: PLC0415
     from spark_jobs.table_schema import table_schema  # noqa: PLC0415
 
     left = artefacts_of(ledger, planned, attempt)
@@ -169,11 +182,12 @@ def _rows_with_expectations(ledger: Ledger, planned: Plan, attempt: int) -> Mapp
         if not write.declared.expectations:
             continue
         table = write.declared.table
-        parts = [
-            pq.read_table("/".join(split(ledger.uri(artefact.path))), filesystem=filesystem(), partitioning=None)
-            for artefact in left
-            if (artefact.role, artefact.name) == (Role.TABLE, table)
-        ]
+        parts = []
+        for artefact in left:
+            if (artefact.role, artefact.name) == (Role.TABLE, table):
+                uri = ledger.uri(artefact.path)
+                with reaching("the file cannot be read", uri, AGAIN):
+                    parts.append(pq.read_table("/".join(split(uri)), filesystem=filesystem(), partitioning=None))
         rows[table] = pa.concat_tables([table_schema(write).empty_table(), *parts]).to_pandas()
     return rows
 

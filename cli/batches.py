@@ -10,6 +10,7 @@ from batches import publication, steps
 from batches.interpreter import run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
+from batches.sweeping import left_over, sweep
 from cli import pipelines, plans
 from cli.output import console, show, show_json, step
 from partitioning.authoring.pipeline import Pipeline
@@ -23,11 +24,12 @@ from partitioning.model.verdict import Commit, Verdict
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to plan a new batch, what runs its task groups, and where its Data Docs go."""
+    """How to plan a new batch, what runs its task groups, where its Data Docs go, and if one that waits is tried."""
 
     settings: Settings
     runner: Runner
     docs: Path
+    again: bool
 
 
 def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json: bool) -> None:
@@ -36,7 +38,7 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
     sentence = ""
     with options.runner as runner:
         while not done or until_done:
-            ref, sentence = _plan(pipeline, root, options.settings)
+            ref, sentence = _plan(pipeline, root, options)
             if ref is None:
                 break
             run_batch(ref, runner, options.docs, step)
@@ -68,8 +70,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
 
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
     """Give up the open batch and say so."""
-    if not why.strip():
-        raise Refused(Finding("the reason is empty", "--why", "say in some words why the batch is given up"))
+    _check_reason(why)
     verdict = publication.abandon(Ledger(S3Store(root), pipelines.load(named).name), why)
     if as_json:
         show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
@@ -77,9 +78,37 @@ def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
         show(f"Batch {verdict.batch} is abandoned ({verdict.why}); the next plan takes its records")
 
 
-def _plan(pipeline: Pipeline, root: str, settings: Settings) -> tuple[BatchRef | None, str]:
+def replan(named: str, root: str, settings: Settings, why: str, *, as_json: bool) -> None:
+    """Give up the open batch, plan its records again, and say so."""
+    _check_reason(why)
+    abandoned, ref, sentence = steps.replan(pipelines.load(named), root, settings, why)
+    if as_json:
+        show_json({"abandoned": abandoned, "sentence": sentence, "batch": ref.load()[1].batch if ref else None})
+    else:
+        show(abandoned, sentence, f"Next: coset run {named}")
+
+
+def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
+    """Remove the files that no verdict names, and say which."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    found = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
+    if as_json:
+        files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in found.files]
+        show_json({"removed": not dry_run, "files": files, "open": found.open})
+    elif found.files:
+        show(f"{'There are' if dry_run else 'Removed'} {found}")
+    else:
+        show(f"Nothing to remove: there are {found}")
+
+
+def _check_reason(why: str) -> None:
+    if not why.strip():
+        raise Refused(Finding("the reason is empty", "--why", "say in some words why the batch is given up"))
+
+
+def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef | None, str]:
     with step("plan") as said:
-        ref, sentence = steps.plan(pipeline, root, settings)
+        ref, sentence = steps.plan(pipeline, root, options.settings, again=options.again)
         said.append(sentence)
     if ref is not None:
         for name in steps.group_labels(ref).values():

@@ -1,4 +1,4 @@
-"""The `coset` command: plan, explain, diff, schemes, run, status, assign, report, abandon and takeover."""
+"""The `coset` command: from plans to published batches, and what is around them; `--help` lists it."""
 
 from __future__ import annotations
 
@@ -144,13 +144,16 @@ def run(
     memory: Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")] = "1GB",
     docs: Docs = Path(".coset/docs"),
     until_done: Annotated[bool, typer.Option("--all", help="Batch after batch, until nothing is left.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also a batch that waits, because its checks failed twice in the same way.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run one batch: plan, run its task groups, audit, check, publish, report. An open batch is finished first."""
     from cli import batches
 
     runs = runner(kind or RunnerKind.at(master), master, memory)
-    options = batches.RunOptions(_settings(scheme, groups, limit, settings), runs, docs)
+    options = batches.RunOptions(_settings(scheme, groups, limit, settings), runs, docs, again)
     batches.run(pipeline, _root(store), options, until_done=until_done, as_json=as_json)
 
 
@@ -258,6 +261,37 @@ def abandon(
     from cli import batches
 
     batches.abandon(pipeline, _root(store), why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def replan(
+    pipeline: Named,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict of the batch that is given up.")],
+    store: StoreRoot = None,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
+    limit: Limit = None,
+    settings: SettingsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give up the open batch and plan its records again, as the pipeline and its input are now."""
+    from cli import batches
+
+    asked = _settings(scheme, groups, limit, settings)
+    batches.replan(pipeline, _root(store), asked, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def clean(
+    pipeline: Named,
+    store: StoreRoot = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the files of decided batches that no verdict names: of runs that were cut off, or came second."""
+    from cli import batches
+
+    batches.clean(pipeline, _root(store), dry_run=dry_run, as_json=as_json)
 
 
 @app.command(cls=Command)

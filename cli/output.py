@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,9 +19,12 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from partitioning.errors import CosetError, Finding
+from partitioning.values import replace
 
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
 _UNWRAPPED = 10_000
+# A command about a pipeline, as findings name it, up to the pipeline's name.
+_COMMAND = re.compile(r"(`coset (?:abandon|explain|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])")
 
 
 class Command(TyperCommand):
@@ -30,7 +34,9 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except CosetError as error:
-            show_error(error, as_json=bool(ctx.params.get("as_json")))
+            named = ctx.params.get("pipeline")
+            told = type(error)(*(as_named(finding, named) for finding in error.findings)) if named else error
+            show_error(told, as_json=bool(ctx.params.get("as_json")))
             ctx.exit(error.exit_code)
 
 
@@ -83,6 +89,11 @@ def show_error(error: CosetError, *, as_json: bool) -> None:
     to.print(f"[bold red]{type(error).__name__}[/]{count}", soft_wrap=True)
     for finding in error.findings:
         to.print(str(finding), markup=False, soft_wrap=True)
+
+
+def as_named(finding: Finding, named: str) -> Finding:
+    """The finding, its commands calling the pipeline as the user does, who may have named a file."""
+    return replace(finding, then=_COMMAND.sub(lambda match: f"{match[1]} {named}", finding.then))
 
 
 def as_plain(finding: Finding) -> dict[str, str]:

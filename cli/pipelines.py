@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 import traceback
+from contextlib import redirect_stdout
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from partitioning.authoring.pipeline import Pipeline
@@ -18,15 +21,18 @@ def load(named: str) -> Pipeline:
     Raises Refused if there is no such file, if it fails, or if it defines no `pipeline`.
     """
     path = find(named)
-    spec = importlib.util.spec_from_file_location(f"coset_pipeline_{path.stem}", path)
+    name = f"coset_pipeline_{path.stem}"
+    loader = SourceFileLoader(name, str(path))
+    spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        # What the file prints is none of what a command was asked for.
+        with redirect_stdout(sys.stderr):
+            loader.exec_module(module)
     except CosetError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Refused(
             Finding(f"the pipeline's file fails: {_brief(error)}", _line(error, path), "correct it, then run again")
         ) from error
@@ -47,11 +53,11 @@ def find(named: str) -> Path:
     raise Refused(Finding(f"there is no pipeline {named!r}", f"{named}, {FOLDER}/{named}.py", listed))
 
 
-def _brief(error: Exception) -> str:
+def _brief(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()
 
 
-def _line(error: Exception, path: Path) -> str:
+def _line(error: BaseException, path: Path) -> str:
     """The last line of the pipeline's own file that the error came through."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from great_expectations.compatibility import pydantic
 
 from expectations.judging import TableExpectation
@@ -40,19 +42,22 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
         return [*self.key_columns, self.task_column, *self.shown_columns]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        tasks = frame.groupby(self.key_columns, sort=False)[self.task_column].nunique(dropna=False)
-        split = tasks[tasks > 1].index
-        seen = f"{many(len(tasks), 'key')} in {many(frame[self.task_column].nunique(), 'task')}"
-        return seen, len(tasks), len(split), (self._sentence(frame, key) for key in split)
+        # Not pandas' groupby: it takes keys for equal that are so up to a NUL.
+        keyed = pa.Table.from_pandas(frame[[*self.key_columns, self.task_column]].dropna(subset=self.key_columns))
+        keys = keyed.group_by(self.key_columns, use_threads=False).aggregate(
+            [(self.task_column, "count_distinct", pc.CountOptions(mode="all"))]
+        )
+        split = keys.filter(pc.greater(keys[f"{self.task_column}_count_distinct"], 1)).select(self.key_columns)
+        seen = f"{many(len(keys), 'key')} in {many(frame[self.task_column].nunique(), 'task')}"
+        return seen, len(keys), len(split), (self._sentence(frame, key) for key in split.to_pylist())
 
-    def _sentence(self, frame: pd.DataFrame, key: Any) -> str:
-        values = key if len(self.key_columns) > 1 else (key,)
+    def _sentence(self, frame: pd.DataFrame, key: dict[str, Any]) -> str:
         rows = frame
-        for column, value in zip(self.key_columns, values, strict=True):
+        for column, value in key.items():
             rows = rows[rows[column] == value]
         first = rows.drop_duplicates(self.task_column).head(3)
         places = [f"{self.task_column} {row[self.task_column]}{self._shown(row)}" for _, row in first.iterrows()]
-        return f"{', '.join(repr(value) for value in values)} is in {' and in '.join(places)}"
+        return f"{', '.join(repr(value) for value in key.values())} is in {' and in '.join(places)}"
 
     def _shown(self, row: pd.Series) -> str:
         shown = ", ".join(f"{column} {row[column]}" for column in self.shown_columns)
@@ -96,7 +101,11 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         return [self.key_column, self.partition_column, *self.shown_columns]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        rows = frame[frame[self.key_column].notna()].drop_duplicates([self.key_column, self.partition_column])
+        rows = frame[frame[self.key_column].notna()]
+        # As tuples: pandas takes texts for equal that are so up to a NUL.
+        rows = rows[
+            ~pd.Series(zip(rows[self.key_column], rows[self.partition_column], strict=True)).duplicated().values
+        ]
         if self.key_format in {"long", "int"}:
             # pandas turns integers beside nulls into floats.
             rows = rows.assign(**{self.key_column: rows[self.key_column].convert_dtypes()})

@@ -14,7 +14,7 @@ from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
-from partitioning.errors import Finding
+from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import Plan
 
 OFFENDERS_TOLD = 5
@@ -48,8 +48,8 @@ def finding(
     return Finding(
         f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}, attempt {attempt}",
-        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; if the planned "
-        f"input itself is bad, `coset abandon {plan.pipeline}`, correct it, and plan anew",
+        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; if the input or "
+        f"the pipeline is wrong, correct it, then {plan_anew(plan.pipeline)}",
     )
 
 

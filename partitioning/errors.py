@@ -1,4 +1,4 @@
-"""The ways in which Coset says no: refused, conflict, outcome unknown."""
+"""The ways in which Coset says no: refused, conflict, outcome unknown, unreachable."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ class Finding(Value, frozen=True, order=True):
         return f"{self.what}\n  where: {self.where}\n  next:  {self.then}"
 
 
+def plan_anew(pipeline: str) -> str:
+    """The command that gives up an open batch and plans its records again, as findings name it."""
+    return f"`coset replan {pipeline} --why '…'`"
+
+
 class CosetError(Exception):
     """Root of all errors that Coset raises on purpose; holds every finding, not only the first."""
 
@@ -38,8 +43,8 @@ class Refused(CosetError):
     exit_code = 3
 
 
-class Unreachable(Refused):
-    """Raised when the store cannot be reached for now; the same command may work later."""
+class Unreachable(CosetError):
+    """Raised when the store does not answer as it should for now; the same command may work later."""
 
     exit_code = 6
 

@@ -1,14 +1,23 @@
-"""Import paths: how plans and settings name a user's own code. Code itself is never stored or loaded from S3."""
+"""Import paths: how plans and settings name a user's own code. Code itself is never stored or loaded from S3.
+
+Who can write to the store can write a plan. So what a plan names is only called if the deployment allows it: whoever
+runs Coset and its tasks names the packages in the environment variable COSET_IMPORTS, as COSET_IMPORTS=shop,lab.codecs.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable
 from typing import Any
 
 from partitioning.errors import Finding, Refused
 
+ALLOWED = "COSET_IMPORTS"
+
+# Coset's own, and the folder of the deployed pipelines.
+_OWN = ("partitioning.planning.groups", "partitioning.planning.partitioners", "partitioning.samza", "dags.pipelines")
 _PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -40,8 +49,16 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
 
 
 def imported(path: str, where: str) -> Any:
-    """What an import path names. Raises Refused if it is not there, or if its module fails."""
+    """What an import path names.
+
+    Raises Refused if the deployment does not allow it, if it is not there, or if its module fails.
+    """
     module, _, name = import_path(path, where).partition(":")
+    allowed = (*_OWN, *os.environ.get(ALLOWED, "").split(","))
+    if not any(f"{module}.".startswith(f"{prefix.strip()}.") for prefix in allowed if prefix.strip()):
+        package = module.partition(".")[0]
+        then = f"if it is yours, set {ALLOWED}={package} wherever Coset and its tasks run; it may name several packages"
+        raise Refused(Finding(f"{path!r} is not allowed to be called here", where, then))
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.utils.types import DagRunType
 
 from batches import steps
 from batches.ref import BatchRef
@@ -28,8 +29,12 @@ _LABEL = "{{ task.name }}"
 _AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
 
-def coset_dag(pipeline: Pipeline, *, schedule: Any = None, settings: Settings = DEFAULTS, **dag_kwargs: Any) -> DAG:
+def coset_dag(
+    pipeline: Pipeline, *, schedule: Any = None, settings: Settings = DEFAULTS, clean: bool = False, **dag_kwargs: Any
+) -> DAG:
     """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
+
+    With `clean` the last task removes the files that no verdict names.
 
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
@@ -48,7 +53,8 @@ def coset_dag(pipeline: Pipeline, *, schedule: Any = None, settings: Settings = 
         planned = _plan_task(pipeline, settings)
         ref = planned["batch"]
         run = [_run(planned, wave) for wave in range(most_waves(pipeline.graph))]
-        chain(*run, audit(ref), check(ref), publish(ref), report(ref))
+        after = [_clean_task(pipeline)] if clean else []
+        chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
     return dag
 
 
@@ -90,6 +96,13 @@ def _params(settings: Settings) -> dict[str, Param]:
             description="The most records to take from each stream partition; empty for all that have arrived.",
             section="Plan",
         ),
+        "again": Param(
+            False,
+            type="boolean",
+            title="Again",
+            description="Run a batch that waits because its checks failed twice in the same way.",
+            section="Run",
+        ),
     }
 
 
@@ -98,7 +111,8 @@ def _plan_task(pipeline: Pipeline, settings: Settings) -> Any:
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
         with _failures():
-            ref, sentence = steps.plan(pipeline, _store_root(), _asked(params, settings))
+            check_run_type(get_current_context()["dag_run"])
+            ref, sentence = steps.plan(pipeline, _store_root(), _asked(params, settings), again=params["again"])
             print(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
@@ -150,6 +164,19 @@ def report(ref: dict[str, str]) -> None:
         print(steps.report(BatchRef(**ref), _docs_folder()))
 
 
+def _clean_task(pipeline: Pipeline) -> Any:
+    @task
+    def clean() -> None:
+        """Remove the files of decided batches that no verdict names."""
+        from batches.sweeping import sweep  # noqa: PLC0415  Airflow parses this file
+        from partitioning.documents.store import S3Store  # noqa: PLC0415
+
+        with _failures():
+            print(f"Removed {sweep(pipeline, S3Store(_store_root()))}")
+
+    return clean()
+
+
 @contextmanager
 def _failures() -> Iterator[None]:
     """Errors as Airflow's, which are retried or not."""
@@ -157,6 +184,18 @@ def _failures() -> Iterator[None]:
         yield
     except CosetError as error:
         raise failure(error) from error
+
+
+def check_run_type(run: Any) -> None:
+    """Raise Refused for a run of Airflow's own backfill: it would take the newest records, whatever its dates."""
+    if run.run_type == DagRunType.BACKFILL_JOB:
+        raise Refused(
+            Finding(
+                "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
+                f"run {run.run_id}",
+                "start the DAG by hand, or wait for its schedule: each run takes all that has arrived",
+            )
+        )
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:

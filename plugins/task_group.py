@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from batches.ref import BatchRef
 from batches.runners.choice import SERVER
-from partitioning.errors import Conflict, CosetError, Refused, Unreachable
+from partitioning.errors import Conflict, CosetError, Refused
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -95,7 +95,7 @@ def server_of(connection: Connection) -> str | None:
 
 def failure(error: CosetError) -> AirflowException:
     """The error as Airflow's: without a retry if it stays so, however often it is tried."""
-    final = isinstance(error, Refused | Conflict) and not isinstance(error, Unreachable)
+    final = isinstance(error, Refused | Conflict)
     return (AirflowFailException if final else AirflowException)(str(error))
 
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from partitioning.documents.store import Entry, S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
-from sources.s3 import filesystem, split
+from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
 
 _FILE = re.compile(
     r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})"
@@ -59,12 +59,15 @@ def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
 
     Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with
     a gap, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or
-    columns that do not fit the declaration or each other.
+    columns that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
     """
-    findings: list[Finding] = []
+    findings, unreachable = list[Finding](), list[Finding]()
     store = filesystem()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        discovered = tuple(_Discovery(stream, store, findings).run(pool) for stream in streams)
+        discovered = tuple(_Discovery(stream, store, findings, unreachable).run(pool) for stream in streams)
+    # What was not read looks like a gap, so nothing can be said of the others.
+    if unreachable:
+        raise Unreachable(*unreachable)
     if findings:
         raise Refused(*findings)
     return discovered
@@ -73,10 +76,13 @@ def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
 class _Discovery:
     """The discovery of one stream."""
 
-    def __init__(self, stream: Stream, store: FileSystem, findings: list[Finding]) -> None:
+    def __init__(self, stream: Stream, store: FileSystem, findings: list[Finding], unreachable: list[Finding]) -> None:
         self._stream = stream
         self._store = store
         self._findings = findings
+        self._unreachable = unreachable
+        # Partitions with a file of which no more can be said: what is missing there need not be a gap.
+        self._doubtful: set[int] = set()
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
         stream = self._stream
@@ -93,7 +99,8 @@ class _Discovery:
         partitions = []
         for number, listed in files.items():
             listed.sort(key=lambda file: (file.start, file.end, file.path))
-            self._check_sequence(number, listed)
+            if number not in self._doubtful:
+                self._check_sequence(number, listed)
             partitions.append(DiscoveredPartition(number, tuple(listed)))
         return Discovered(stream.name, columns, tuple(partitions))
 
@@ -146,21 +153,29 @@ class _Discovery:
                 if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns:
                     return _Footer(columns, rows, None, None)
                 return _Footer(columns, rows, *(_statistics(parquet, offset) or self._read(parquet, file)))
-        except (pa.ArrowException, OSError, duckdb.Error) as error:
-            said = str(error).partition("\n")[0]
-            if "AWS Error" in said or isinstance(error, FileNotFoundError):
-                self._found(f"the store did not give the file: {said}", file.uri, "run the same command again")
-            elif isinstance(error, duckdb.Error):
-                self._found(f"the file has a column that DuckDB does not know: {said}", file.uri, "land another type")
-            else:
-                self._found(f"the file is truncated or no Parquet: {said}", file.uri, _LAND_AGAIN)
+        except (pa.ArrowException, OSError, _UnknownType) as error:
+            self._doubtful.add(file.partition)
+            self._unread(file.uri, error)
             return None
+
+    def _unread(self, uri: str, error: Exception) -> None:
+        said = str(error).partition("\n")[0]
+        if isinstance(error, FileNotFoundError) or may_pass(error):
+            self._unreachable.append(Finding(f"the store did not give the file: {said}", uri, AGAIN))
+        elif is_denied(error):
+            self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
+        elif isinstance(error, _UnknownType):
+            self._found(f"{said}, a type that DuckDB does not have", uri, "land the column in another type")
+        else:
+            self._found(f"the file is truncated or no Parquet: {said}", uri, _LAND_AGAIN)
 
     def _read(self, parquet: pq.ParquetFile, file: _Named) -> tuple[int | None, int | None]:
         """First and last offset, from the records themselves."""
         offsets = parquet.read(columns=[self._stream.offset]).column(0)
         if offsets.null_count:
+            self._doubtful.add(file.partition)
             self._found(f"{offsets.null_count} records have no offset", file.uri, _LAND_AGAIN)
+            return None, None
         smallest = pc.min_max(offsets)
         return smallest["min"].as_py(), smallest["max"].as_py()
 
@@ -243,5 +258,23 @@ def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMeta
 def _columns(schema: pa.Schema) -> tuple[Column, ...]:
     """The columns of an Arrow schema, with the types that DuckDB gives them."""
     with duckdb.connect() as connection:
-        relation = connection.from_arrow(schema.empty_table())
+        try:
+            relation = connection.from_arrow(schema.empty_table())
+        except duckdb.Error as error:
+            raise _UnknownType([field for field in schema if not _is_known(connection, field)]) from error
         return tuple(Column(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True))
+
+
+def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:
+    try:
+        connection.from_arrow(pa.schema([field]).empty_table())
+    except duckdb.Error:
+        return False
+    return True
+
+
+class _UnknownType(Exception):
+    """Raised for columns of types that DuckDB does not have."""
+
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        super().__init__(", ".join(f"column {field.name!r} is {field.type}" for field in fields))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,10 +14,11 @@ from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
 from sources.reader import Batch
-from sources.s3 import split, version
+from sources.s3 import reaching, split, version
 
-_AGAIN = "run the same command again"
-_RESTORE = "restore the file as it was planned"
+_UNREAD = "the file cannot be read"
+_LAND_AGAIN = "land it again, then plan anew: `coset replan`"
+_RESTORE = "restore the file as it was planned, or plan anew: `coset replan`"
 
 # Large enough that the work per batch does not count, small enough to stay near the processor.
 _BATCH_ROWS = 1 << 17
@@ -35,7 +35,8 @@ class _Pinned:
 class LandedReader:
     """A stream's landed files that an order names.
 
-    Raises Refused, with all findings, if a file is not as it was when the batch was planned.
+    Raises Refused, with all findings, if a file is not as it was when the batch was planned, and Unreachable if the
+    store does not give it.
     """
 
     def __init__(self, ordered: OrderedStream, files: FileSystem) -> None:
@@ -50,7 +51,7 @@ class LandedReader:
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         """The first file's types, dictionaries decoded."""
         first = next(file for _, pinned in self._pinned for file in pinned)
-        with _reading(first.file):
+        with reaching(_UNREAD, first.file.path, _LAND_AGAIN):
             written = pq.ParquetFile(first.handle).schema_arrow
         return pa.schema([_plain(_field(written, name, first.file)) for name in columns])
 
@@ -78,7 +79,7 @@ class LandedReader:
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(dict.fromkeys(columns))
-        with _reading(pinned.file):
+        with reaching(_UNREAD, pinned.file.path, _LAND_AGAIN):
             file = pq.ParquetFile(pinned.handle, pre_buffer=True)
             for name in wanted:
                 _field(file.schema_arrow, name, pinned.file)
@@ -107,11 +108,10 @@ class LandedReader:
 
 def _open_as_planned(files: FileSystem, file: InputFile) -> pa.NativeFile:
     try:
-        handle = files.open_input_file("/".join(split(file.path)))
+        with reaching("the file cannot be opened", file.path, _RESTORE):
+            handle = files.open_input_file("/".join(split(file.path)))
     except FileNotFoundError as error:
         raise Refused(Finding("the file is gone since the batch was planned", file.path, _RESTORE)) from error
-    except OSError as error:
-        raise Refused(Finding(f"the file cannot be opened: {error}", file.path, _AGAIN)) from error
     size, etag = version(handle)
     if (size, etag) != (file.size, file.etag):
         raise Refused(
@@ -123,18 +123,6 @@ def _open_as_planned(files: FileSystem, file: InputFile) -> pa.NativeFile:
             )
         )
     return handle
-
-
-@contextmanager
-def _reading(file: InputFile) -> Iterator[None]:
-    """Say which file it was that could not be read."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        what = " ".join(str(error).split())
-        raise Refused(
-            Finding(f"the file cannot be read: {what}", file.path, f"{_AGAIN}; else land it again")
-        ) from error
 
 
 def _field(schema: pa.Schema, name: str, file: InputFile) -> pa.Field:

@@ -6,12 +6,28 @@ Both are told the same endpoint, credentials and region as boto3, from the usual
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import S3FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
+
+AGAIN = "run the same command again"
+
+# As often as boto3.
+_TRIES = 4
+# What PyArrow and delta-rs say if the network or the store fails, and not what lies there.
+_PASSING = re.compile(
+    r"AWS Error (?:NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT"
+    r"|UNKNOWN \(HTTP status (?:5\d\d|429)\))"
+    r"|Generic S3 error.*(?:HTTP error|status code (?:5\d\d|429)\b)",
+    re.DOTALL,
+)
+_DENIED = re.compile(r"AWS Error (?:ACCESS_DENIED|UNKNOWN \(HTTP status 403\))|403 Forbidden|necessary privileges")
 
 
 def filesystem() -> S3FileSystem:
@@ -19,7 +35,14 @@ def filesystem() -> S3FileSystem:
 
     Without AWS_ENDPOINT_URL it is AWS itself, and without AWS_ACCESS_KEY_ID the machine's own role.
     """
-    options: dict[str, object] = {"region": _region(), "connect_timeout": 5, "request_timeout": 60}
+    options: dict[str, object] = {
+        "region": _region(),
+        "connect_timeout": 5,
+        "request_timeout": 60,
+        "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_TRIES),
+        # A small file is one request then, instead of three.
+        "allow_delayed_open": True,
+    }
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
         parts = urlsplit(endpoint)
         options |= {"scheme": parts.scheme, "endpoint_override": parts.netloc}
@@ -47,6 +70,49 @@ def split(uri: str) -> tuple[str, str]:
 def version(file: pa.NativeFile) -> tuple[int, str]:
     """Size and etag of an open file, as the store's HEAD gave them when it was opened."""
     return file.size(), file.metadata().get("ETag", b"").decode().strip('"')
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error of PyArrow's or delta-rs' is one of the way to the store, or of the store for now.
+
+    >>> may_pass(OSError("AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response body."))
+    True
+    >>> may_pass(OSError("Couldn't deserialize thrift: No more data to read."))
+    False
+    """
+    return _PASSING.search(_text(error)) is not None
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether an error of PyArrow's or delta-rs' is that the store does not accept who asks."""
+    return _DENIED.search(_text(error)) is not None
+
+
+def store_error(error: Exception, what: str, where: str, then: str) -> CosetError:
+    """An error of PyArrow's or delta-rs' as Coset's: Unreachable if it may pass; `then` is what to do if it stays."""
+    said = f"{what}: {_text(error)[:500]}"
+    if may_pass(error):
+        return Unreachable(Finding(said, where, AGAIN))
+    if is_denied(error):
+        then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+    return Refused(Finding(said, where, then))
+
+
+def _text(error: Exception) -> str:
+    """An error on one line, without delta-rs' drawings, colours and thread frames."""
+    plain = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error)).partition("\n   0: ")[0]
+    return " ".join(plain.split())
+
+
+@contextmanager
+def reaching(what: str, where: str, then: str) -> Iterator[None]:
+    """Raise what goes wrong in PyArrow as `store_error` says; that a file is not there is left to who asked for it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise store_error(error, what, where, then) from error
 
 
 def storage_options() -> dict[str, str]:

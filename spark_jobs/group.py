@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from partitioning.documents import locations
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.order import Order, order_of
@@ -20,6 +21,14 @@ from partitioning.sections import many
 from spark_jobs.location import ENVIRONMENT
 
 MEMORY = "1GB"
+
+# The clients of the store have tried for some seconds when they give up; whatever the order wrote is left behind.
+_PATIENT = Retrying(
+    retry=retry_if_exception_type(Unreachable),
+    stop=stop_after_attempt(2),
+    wait=wait_random(1, 5),
+    reraise=True,
+)
 
 # Runs orders, each as a task of its own, and gives their answers; both as documents.
 RunTasks = Callable[[Sequence[bytes]], Sequence[bytes]]
@@ -66,11 +75,17 @@ def orders(plan: Plan, group: TaskGroup, attempt: int, store: str) -> list[bytes
 
 
 def answer(order: bytes, memory: str = MEMORY) -> bytes:
-    """Run an order; its answer. An error is one too, since Spark would try again in vain and bury the findings."""
+    """Run an order, again if the store fails meanwhile; its answer.
+
+    An error is one too, since Spark would try again in vain and bury the findings.
+    """
     from spark_jobs.kernel import run_order  # noqa: PLC0415  what it imports is large and not needed in the driver
 
+    def run() -> Answer:
+        return Done(run_order(decode(Order, order, "order"), memory=memory))
+
     try:
-        done: Answer = Done(run_order(decode(Order, order, "order"), memory=memory))
+        done = _PATIENT(run)
     except CosetError as error:
         done = Failed.of(error)
     return msgspec.json.encode(done)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from partitioning.errors import Finding, Refused
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
@@ -16,7 +17,7 @@ from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
 from spark_jobs.proof import Claims, Proof
 from spark_jobs.sql.check import PARTITION, columns_needed
-from spark_jobs.take import TAKEN, Take
+from spark_jobs.take import TAKEN, Take, Taken
 
 
 class Inspection(Protocol):
@@ -52,12 +53,30 @@ class Proved:
     def records(self, batch: Batch) -> pa.RecordBatch:
         """The records of a batch that are the task's. Raises Refused as `Take.look` does."""
         seen = self._take.look(batch)
-        self._proof.note(batch, seen)
+        try:
+            self._proof.note(batch, seen)
+        except UnicodeDecodeError as error:
+            raise Refused(_no_text(batch, seen)) from error
         taken = seen.fates == TAKEN
         count = int(np.count_nonzero(taken))
         if count == len(taken):
             return batch.records
         return batch.records.filter(mask(taken)) if count else batch.records.slice(0, 0)
+
+
+def _no_text(batch: Batch, seen: Taken) -> Finding:
+    """The first key that is no text, though its column says so: Parquet's writers need not look."""
+
+    def is_text(row: int) -> bool:
+        try:
+            seen.keys[row].as_py()
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    row = next(row for row in range(len(seen.keys)) if not is_text(row))
+    what = f"the key at offset {seen.offsets[row]:,} is not UTF-8"
+    return Finding(what, batch.where, "land it with a column of bytes, and declare key_format='bytes'")
 
 
 class Intake:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
@@ -83,7 +83,7 @@ class Steps:
             for intake in self._intakes:
                 if intake.error is not None:
                     raise intake.error from None
-            then = f"correct the expression or the data, then `coset abandon {self._order.pipeline}` and run again"
+            then = f"correct the expression or the data, then {plan_anew(self._order.pipeline)}"
             if isinstance(error, duckdb.OutOfMemoryException):
                 then = "give the task more memory with --memory"
             what = f"SQL failed: {' '.join(str(error).split())}"

@@ -15,7 +15,7 @@ from partitioning.errors import Finding, OutcomeUnknown
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
-from sources.s3 import split, version
+from sources.s3 import AGAIN, reaching, split, version
 from spark_jobs.table_schema import table_schema
 
 _KEYS = pa.schema(
@@ -67,15 +67,16 @@ class Writers:
         uri = f"{self.order.store}/{path}"
         at = "/".join(split(uri))
         records = len(first)
-        with self.files.open_output_stream(at) as stream:
-            sink = _Hashed(stream)
-            with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-                writer.write_batch(first)
-                for batch in batches:
-                    writer.write_batch(batch)
-                    records += len(batch)
-        with self.files.open_input_file(at) as written:
-            size, etag = version(written)
+        with reaching("the file cannot be written", uri, AGAIN):
+            with self.files.open_output_stream(at) as stream:
+                sink = _Hashed(stream)
+                with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+                    writer.write_batch(first)
+                    for batch in batches:
+                        writer.write_batch(batch)
+                        records += len(batch)
+            with self.files.open_input_file(at) as written:
+                size, etag = version(written)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
             raise OutcomeUnknown(Finding(what, uri, "run the same command again"))

@@ -12,6 +12,10 @@ from hypothesis import settings
 from batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import S3Store
+from tests.faults import FaultProxy
+
+# The packages whose functions the pipelines of tests name.
+os.environ["COSET_IMPORTS"] = "builtins,math,nowhere,partitioning.errors,shop,tests,zlib"
 
 # The same examples in every run, however busy the machine is: a failure comes from the change that was made.
 # `pytest --hypothesis-profile default` looks for new ones.
@@ -49,3 +53,28 @@ def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def store(s3: S3Server) -> S3Store:
     """A store of its own in the S3 server."""
     return S3Store(f"s3://test/{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy that every client made from now on goes through."""
+    started = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", started.url)
+    yield started
+    started.stop()
+
+
+# Files that take minutes: whoever runs files side by side begins with them.
+LONGEST = (
+    "test_demo",
+    "test_dag_runs",
+    "test_passing_faults",
+    "test_kills",
+    "test_cli",
+    "test_runners",
+    "test_connect",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONGEST)

@@ -7,11 +7,13 @@ any other thread while it waits for some of its answers.
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import subprocess
 import sys
 import threading
+import time
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -24,6 +26,9 @@ FAULTS: dict[str, tuple[bool, int | None, str]] = {
     "409 before storing": (False, 409, "ConditionalRequestConflict"),
     "403 before storing": (False, 403, "AccessDenied"),
 }
+# What else may happen to an answer: it ends in the middle, or comes late.
+CUT, LATE = "answer cut", "answer late"
+_LATE_SECONDS = 1.0
 
 
 class FaultProxy:
@@ -38,6 +43,10 @@ class FaultProxy:
     def spoil(self, what: str, method: str, key: str, times: int | None = 1) -> None:
         """Spoil the next `times` requests (None: all) whose method and path match these expressions."""
         self._say({"what": what, "method": method, "key": key, "times": times})
+
+    def disturb(self, what: str, share: float, seed: int) -> None:
+        """Spoil so much of all requests from now on, by chance."""
+        self._say({"what": what, "method": ".*", "key": "", "times": None, "share": share, "seed": seed})
 
     def heal(self) -> int:
         """Pass everything on again; how many requests matched since `spoil`."""
@@ -69,6 +78,7 @@ class _Server(ThreadingHTTPServer):
     def set(self, fault: dict[str, object] | None) -> int:
         with self.lock:
             before, self.fault, self.seen = getattr(self, "seen", 0), fault, 0
+            self.chance = random.Random(str(fault["seed"])) if fault and "seed" in fault else None
         return before
 
     def strikes(self, method: str, path: str) -> str | None:
@@ -78,6 +88,8 @@ class _Server(ThreadingHTTPServer):
             if fault is None:
                 return None
             if not re.fullmatch(str(fault["method"]), method) or not re.search(str(fault["key"]), unquote(path)):
+                return None
+            if self.chance is not None and self.chance.random() >= float(str(fault["share"])):
                 return None
             self.seen += 1
             struck = fault["times"] is None or self.seen <= int(str(fault["times"]))
@@ -92,20 +104,38 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def _pass_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._body()
         what = self.server.strikes(self.command, self.path)
         if what is None:
             self._answer(*self._ask(body))
+            return
+        if what == LATE:
+            time.sleep(_LATE_SECONDS)
+            self._answer(*self._ask(body))
+            return
+        if what == CUT:
+            self._answer(*self._ask(body), cut=True)
             return
         stored, status, code = FAULTS[what]
         if stored:
             self._ask(body)
         if status is None:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            self._hang_up()
         else:
             xml = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
             self._answer(status, [("Content-Type", "application/xml")], xml)
+
+    def _body(self) -> bytes:
+        """The request's body, as it came: PyArrow sends the parts of a file in chunks."""
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b""
+        while True:
+            line = self.rfile.readline()
+            size = int(line, 16)
+            body += line + self.rfile.read(size + 2)
+            if size == 0:
+                return body
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         connection = HTTPConnection(self.server.upstream, timeout=60)
@@ -121,7 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, cut: bool = False) -> None:
         length = str(len(body))
         self.send_response_only(status)
         for name, value in headers:
@@ -131,7 +165,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("Content-Length", length)
         self.end_headers()
-        self.wfile.write(body)
+        if cut:
+            self.wfile.write(body[: len(body) // 2])
+            self._hang_up()
+        else:
+            self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Quiet."""

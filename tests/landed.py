@@ -33,7 +33,13 @@ def land_table(
 
 
 def land_file(
-    table: pa.Table, stream: str, source: str, partition: int, first: int, *, offsets: Sequence[int] | None = None
+    table: pa.Table,
+    stream: str,
+    source: str,
+    partition: int,
+    first: int,
+    *,
+    offsets: Sequence[int | None] | None = None,
 ) -> str:
     """Land one file whose name says `first`, with these offsets or those that follow `first`; gives its URI."""
     numbers = pa.array(range(first, first + table.num_rows) if offsets is None else offsets, pa.int64())

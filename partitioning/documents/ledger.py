@@ -154,13 +154,17 @@ class Ledger:
     def attempt(self, batch: int) -> int:
         """The attempt to work on: the first that was not closed by a failed check."""
         attempt = 0
-        while self.store.get(self._closed_key(batch, attempt)) is not None:
+        while self.failed_check(batch, attempt) is not None:
             attempt += 1
         return attempt
 
     def close_attempt(self, batch: int, attempt: int, report: bytes) -> None:
         """Record that the checks of an attempt failed; the next run makes a new attempt."""
         self.store.put_new(self._closed_key(batch, attempt), report)
+
+    def failed_check(self, batch: int, attempt: int) -> bytes | None:
+        """The report with which an attempt was closed, None if it was not."""
+        return self.store.get(self._closed_key(batch, attempt))
 
     def _closed_key(self, batch: int, attempt: int) -> str:
         return self.key("receipts", batch, f"attempt-{attempt}", "failed")

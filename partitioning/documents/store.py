@@ -23,8 +23,12 @@ from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
+    IncompleteReadError,
     NoCredentialsError,
+    ReadTimeoutError,
+    ResponseStreamingError,
 )
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
 from partitioning.values import Value
@@ -34,6 +38,13 @@ _BUSY = {"ConditionalRequestConflict", "409"}
 _ABSENT = {"NoSuchKey", "404", "NotFound"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _TRIES_WHILE_BUSY = 10
+# boto3 tries again until an answer begins; one that ends too early is left to us.
+_UNCUT = Retrying(
+    retry=retry_if_exception_type((IncompleteReadError, ReadTimeoutError, ResponseStreamingError)),
+    stop=stop_after_attempt(4),
+    wait=wait_random_exponential(0.2, 5),
+    reraise=True,
+)
 
 
 class Entry(Value, frozen=True, order=True):
@@ -57,6 +68,9 @@ class Store(Protocol):
 
     def put(self, key: str, data: bytes) -> None:
         """Store `data`, replacing what was there: for reports, which decide nothing."""
+
+    def delete(self, key: str) -> None:
+        """Remove the object, if it is there."""
 
     def head(self, key: str) -> Entry | None:
         """The object's size and etag, or None if there is none."""
@@ -88,8 +102,7 @@ class S3Store:
     def get(self, key: str) -> bytes | None:
         with self._errors(key):
             try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
-                return bytes(answer["Body"].read())
+                return bytes(_UNCUT(self._read, key))
             except ClientError as error:
                 if _code(error) in _ABSENT:
                     return None
@@ -135,6 +148,10 @@ class S3Store:
         with self._errors(key):
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + key, Body=data, ContentType=kind)
 
+    def delete(self, key: str) -> None:
+        with self._errors(key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key)
+
     def head(self, key: str) -> Entry | None:
         with self._errors(key):
             try:
@@ -154,6 +171,10 @@ class S3Store:
                 for item in page.get("Contents", []):
                     key = item["Key"].removeprefix(self._prefix)
                     yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
+
+    def _read(self, key: str) -> bytes:
+        answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
+        return bytes(answer["Body"].read())
 
     def _uri(self, key: str) -> str:
         return f"{self.root}/{key}"
@@ -197,6 +218,8 @@ class S3Store:
                     "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
                 )
             )
+        if code == "RequestTimeTooSkewed":
+            return Refused(Finding(f"the store answered {code}", self._uri(key), "set this machine's clock"))
         kind = Unreachable if _is_server_fault(error) else Refused
         return kind(Finding(f"the store answered {code}: {error}", self._uri(key), "run the same command again"))
 

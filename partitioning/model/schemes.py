@@ -10,7 +10,7 @@ from math import gcd
 from partitioning.errors import Finding, Refused
 from partitioning.values import Value
 
-_TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks)(?:\((?P<number>-?[0-9]{1,9})\))?")
+_TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks)(?:\((?P<number>-?[0-9]{1,18})\))?")
 _NEXT = "use max, cogroup, elastic(F) or tasks(L) with F and L at least 1"
 
 

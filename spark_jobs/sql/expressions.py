@@ -32,6 +32,8 @@ _PARTS = {
     "modifiers": "ORDER BY, LIMIT or DISTINCT",
     "aggregate_handling": "GROUP BY ALL",
 }
+# Functions that tell of the machine, and not of a record.
+_OF_THE_MACHINE = {"current_setting", "version", "pg_backend_pid", "getenv", "current_database", "current_schema"}
 # Columns that DuckDB makes up if there is none of that name.
 _CLOCKS = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _FUNCTIONS = """
@@ -135,7 +137,7 @@ class Rules:
             yield f"{kind} is not known to be the same in each task", "write it otherwise"
         elif name in self._aggregates and not aggregates:
             yield f"{name} would see the records of one task only", "use it in aggregate, by key"
-        elif name in self._unsteady:
+        elif name in self._unsteady or name in _OF_THE_MACHINE:
             yield _unsteady(name)
 
     def _looked_into(self, tree: Any, opened: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from partitioning.errors import Refused
+
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
 TASKS = {
     "plan": {"run", "groups_of_wave_1", "audit", "check", "publish", "report"},
@@ -74,3 +76,21 @@ def test_spark_is_whole_although_two_packages_unpack_into_its_folder():
 
     assert pyspark.__version__ == version("pyspark") == version("pyspark-client")
     assert list((Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar"))
+
+
+def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.types import DagRunType
+
+    from plugins.coset_dag import check_run_type
+
+    for run_type in DagRunType:
+        run = DagRun(dag_id="tail_activity", run_id=f"{run_type}__2026-01-01", run_type=run_type)
+        if run_type is not DagRunType.BACKFILL_JOB:
+            check_run_type(run)
+            continue
+        with pytest.raises(Refused) as caught:
+            check_run_type(run)
+        (finding,) = caught.value.findings
+        assert finding.what.startswith("Airflow's backfill goes by dates, and a batch by offsets")
+        assert finding.where == "run backfill__2026-01-01"

@@ -35,6 +35,15 @@ def test_a_plain_put_replaces(store: Store) -> None:
     assert store.get("report.html") == b"new"
 
 
+def test_what_is_deleted_is_gone_and_may_be_deleted_again(store: Store) -> None:
+    store.put("a/b.json", b"old")
+    store.put("a/c.json", b"kept")
+    store.delete("a/b.json")
+    store.delete("a/b.json")
+    assert store.get("a/b.json") is None
+    assert [entry.key for entry in store.list("a/")] == ["a/c.json"]
+
+
 def test_head_and_list_agree_on_size_and_etag(store: Store) -> None:
     store.put_new("a/2.json", b"22")
     store.put_new("a/10.json", b"1010")

@@ -270,7 +270,7 @@ def test_a_plan_of_a_foreign_version_is_refused(landed: S3Store) -> None:
 
 
 def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:
-    refused(coset("explain", PIPELINE, "--batch", "7"), "there is no batch 7 of delays", "coset status delays")
+    refused(coset("explain", PIPELINE, "--batch", "7"), "there is no batch 7 of delays", f"coset status {PIPELINE}")
     refused(coset("report", PIPELINE, "--batch", "7"), "there is no batch 7 of delays")
     refused(coset("report", PIPELINE), "delays has no batch yet")
     refused(coset("abandon", PIPELINE, "--why", "so"), "no batch is open")

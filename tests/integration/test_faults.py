@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import monotonic
 
 import pytest
 
 from batches.publication import decide, publish, transaction_version
-from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import OutcomeUnknown, Refused
+from partitioning.errors import OutcomeUnknown, Refused, Unreachable
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.faults import FAULTS, FaultProxy
 
 STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
 DELTA = r"/_delta_log/0+1\.json"
-
-
-@pytest.fixture
-def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy that every client made from now on goes through."""
-    made = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
-    monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
-    yield made
-    made.stop()
 
 
 def write(noun: str, root: str) -> None:
@@ -171,12 +160,12 @@ def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store
 
 
 @pytest.mark.parametrize(("method", "key"), [("HEAD", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
-def test_a_store_that_stops_answering_reads_refuses_and_publishes_nothing(
+def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing(
     method: str, key: str, store: S3Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
     proxy.spoil("503 before storing", method, key, times=None)
-    with pytest.raises(Refused):
+    with pytest.raises(Unreachable):
         write("commits", store.root)
     assert proxy.heal() >= 1
     assert transaction_version(store.root, NAME, "delays") is None

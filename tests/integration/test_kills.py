@@ -25,6 +25,8 @@ _PIPELINE = str(_TESTS / "pipelines" / "flights_counted.py")
 _COSET = (sys.executable, "-m", "cli.main")
 # Without its own folder on the path, in which modules have names like ours.
 _KILLED = (sys.executable, "-P", str(_TESTS / "killed.py"))
+# Where it is not a Spark job that is killed, Spark would only have to be waited for.
+_SPARK, _NO_SPARK = ("--master", "local[2]"), ("--runner", "local")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def counted() -> list[tuple[str | None, int, int]]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
-    killed = _coset(source, store, *_KILLED, point, "run")
+    killed = _coset(source, store, *_KILLED, point, "run", *_runner(point))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
     _finish_and_compare(source, store, counted)
@@ -55,7 +57,7 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
     source: str, store: S3Store, counted: list[tuple[str | None, int, int]]
 ) -> None:
     with subprocess.Popen(
-        _command(store, *_COSET, "run"),
+        _command(store, *_COSET, "run", *_SPARK),
         env=os.environ | {"FLIGHTS_SOURCE": source},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -71,15 +73,15 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
 
 def test_a_run_killed_again_and_again(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
     for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
-        killed = _coset(source, store, *_KILLED, point, "run")
+        killed = _coset(source, store, *_KILLED, point, "run", *_runner(point))
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     _finish_and_compare(source, store, counted)
 
 
 def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
-    finished = _coset(source, store, *_COSET, "run")
+    finished = _coset(source, store, *_COSET, "run", *_NO_SPARK)
     assert finished.returncode == 0, finished.stderr
-    again = _coset(source, store, *_COSET, "run")
+    again = _coset(source, store, *_COSET, "run", *_NO_SPARK)
     assert again.returncode == 0, again.stderr
     assert "Nothing to do" in again.stdout
     table = DeltaTable(f"{store.root}/tables/flights_counted", storage_options=storage_options())
@@ -90,6 +92,10 @@ def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | N
     standing = Ledger(store, "flights_counted").standing()
     assert standing.commit is not None
     assert not standing.open
+
+
+def _runner(point: str) -> tuple[str, str]:
+    return _SPARK if point.startswith("job.") else _NO_SPARK
 
 
 def _first_files(store: S3Store) -> bool:
@@ -108,4 +114,4 @@ def _coset(source: str, store: S3Store, *words: str) -> subprocess.CompletedProc
 
 
 def _command(store: S3Store, *words: str) -> list[str]:
-    return [*words, _PIPELINE, "--store", store.root, "--master", "local[2]", "--groups", "1"]
+    return [*words, _PIPELINE, "--store", store.root, "--groups", "1"]

@@ -11,7 +11,7 @@ import pytest
 
 from demo.s3_server import S3Server
 from partitioning.documents.store import S3Store
-from partitioning.errors import Refused
+from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Stream
 from sources.landed import discover
@@ -258,19 +258,20 @@ def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "kind", "said"),
     [
-        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", "cannot be reached"),
-        ("AWS_SECRET_ACCESS_KEY", "wrong", "the store denies access"),
-        ("AWS_ACCESS_KEY_ID", "nobody", "the store denies access"),
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9", Unreachable, "cannot be reached"),
+        ("AWS_SECRET_ACCESS_KEY", "wrong", Refused, "the store denies access"),
+        ("AWS_ACCESS_KEY_ID", "nobody", Refused, "the store denies access"),
     ],
 )
 def test_a_store_that_gives_nothing_is_named(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str
+    store: S3Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: type[CosetError], said: str
 ) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     monkeypatch.setenv(name, value)
-    assert said in refusal(views(store))
+    with pytest.raises(kind, match=said):
+        discover([views(store)])
 
 
 def test_a_missing_bucket_is_named(store: S3Store) -> None:

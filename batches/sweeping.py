@@ -1,0 +1,82 @@
+"""Sweeping: which files that tasks left no document names, now or ever, and their removal.
+
+A file counts once a verdict names it. So of a batch that is decided, whatever its verdict does not name is left over:
+from runs that were cut off, from those that came second, from attempts that failed. Open batches are left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Entry, Store
+from partitioning.sections import many, size
+from partitioning.values import Value
+
+_PLANS = re.compile(r"([^/]+)/plans/[0-9]+\.json\.gz")
+# Rows and sampled keys, each in a folder of the run that wrote it. The audit tables beside the keys stay.
+_BATCH = re.compile(r"/data/plan-([0-9]+)/attempt-|/audits/([0-9]+)/attempt-[0-9]+/keys-")
+
+
+class LeftOver(Value, frozen=True):
+    """The files that may go, and the batches whose files may not, because they are open."""
+
+    files: tuple[Entry, ...]
+    open: tuple[int, ...]
+
+    def __str__(self) -> str:
+        files = f"{many(len(self.files), 'file')} ({size(sum(file.size for file in self.files))})"
+        kept = f"; {', '.join(f'batch {batch}' for batch in self.open)} is open and left alone" if self.open else ""
+        return f"{files} that no verdict names{kept}"
+
+
+def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
+    """What tasks left in the pipeline's tables and audits and no document names. Deletes nothing."""
+    # Files first, documents second: whoever wrote a file had a plan before it.
+    written = [entry for prefix in _prefixes(pipeline) for entry in store.list(prefix)]
+    by_batch: dict[int, list[Entry]] = {}
+    for entry in written:
+        if match := _BATCH.search(entry.key):
+            by_batch.setdefault(int(match[1] or match[2]), []).append(entry)
+    # A table may have been written by several pipelines, whose batches have the same numbers.
+    ledgers = [Ledger(store, name) for name in sorted(_pipelines(store))]
+    files, undecided = list[Entry](), list[int]()
+    for batch, entries in sorted(by_batch.items()):
+        named = _named(ledgers, batch)
+        if named is None:
+            undecided.append(batch)
+        else:
+            files.extend(entry for entry in entries if entry.key not in named)
+    return LeftOver(tuple(files), tuple(undecided))
+
+
+def sweep(pipeline: Pipeline, store: Store) -> LeftOver:
+    """Remove what is left over; what was removed. Batches may run meanwhile."""
+    removed = left_over(pipeline, store)
+    for file in removed.files:
+        store.delete(file.key)
+    return removed
+
+
+def _prefixes(pipeline: Pipeline) -> Iterator[str]:
+    for write in pipeline.writes:
+        yield f"tables/{write.table}/data/"
+    yield f"{pipeline.name}/audits/"
+
+
+def _pipelines(store: Store) -> set[str]:
+    return {match[1] for entry in store.list("") if (match := _PLANS.fullmatch(entry.key))}
+
+
+def _named(ledgers: list[Ledger], batch: int) -> set[str] | None:
+    """The files of a batch that the verdicts of all pipelines name; None if one of them has it open."""
+    named = set[str]()
+    for ledger in ledgers:
+        verdict = ledger.verdict(batch)
+        if verdict is not None:
+            named.update(artefact.path for artefact in verdict.artefacts)
+        elif ledger.plan(batch) is not None:
+            return None
+    return named

@@ -1,0 +1,140 @@
+"""Input that nobody means to give, and that comes all the same: it is taken as it is, or refused in plain words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches import steps
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
+from partitioning.model.artefact import Role
+from partitioning.model.placement import KeyFormat
+from sources.landed import discover
+from tests.landed import land_file, land_table
+from tests.real_batches import delays, land_delays
+from tests.running import run_and_publish, run_groups, task_receipts
+
+
+def counts(store: S3Store, **declared: str) -> Pipeline:
+    pipeline = Pipeline("counts", source=f"{store.root}/topics")
+    views = pipeline.stream("views", key="user", partitions=2, **declared)
+    views.aggregate("count(*) AS views").write("counts")
+    return pipeline
+
+
+def planned(pipeline: Pipeline, store: S3Store) -> BatchRef:
+    ref, _ = steps.plan(pipeline, store.root)
+    assert ref is not None
+    return ref
+
+
+def not_utf8(*keys: bytes) -> pa.Array:
+    """Keys as text, as they are: Arrow does not look."""
+    return pa.array(keys, pa.binary()).view(pa.string())
+
+
+def test_a_key_that_is_no_text_is_named_by_its_file_and_offset(store: S3Store) -> None:
+    source = f"{store.root}/topics"
+    land_file(pa.table({"user": not_utf8(b"ann", b"\xff\xfe")}), "views", source, 0, 0)
+    with pytest.raises(Refused) as caught:
+        run_groups(planned(counts(store, hash="opaque"), store))
+    (finding,) = caught.value.findings
+    assert finding.what == "the key at offset 1 is not UTF-8"
+    assert finding.where.endswith("views+0+0000000000.parquet")
+
+
+def test_keys_that_are_equal_up_to_a_nul_are_two_keys(store: S3Store, tmp_path: Path) -> None:
+    # In two tasks: so a check that takes them for equal finds a key in both.
+    other = next(
+        text
+        for n in range(99)
+        if placement_hash(text := f"\x00{n}", KeyFormat.STRING) % 2 != placement_hash("", KeyFormat.STRING) % 2
+    )
+    land_table(pa.table({"user": ["", other, ""]}), "views", f"{store.root}/topics", key="user", partitions=2)
+    ref = planned(counts(store), store)
+    run_and_publish(ref, tmp_path)
+    ledger, plan = ref.load()
+    assert len(plan.stages[0].tasks) == 2
+    assert ledger.commit(0) is not None
+
+
+def test_a_record_without_an_offset_is_one_finding(store: S3Store) -> None:
+    source = f"{store.root}/topics"
+    for partition in range(2):
+        land_file(pa.table({"user": ["a", "b"]}), "views", source, partition, 1, offsets=[None, 1])
+    with pytest.raises(Refused) as caught:
+        discover(counts(store).streams)
+    assert [finding.what for finding in caught.value.findings] == ["views: 1 records have no offset"] * 2
+
+
+def test_other_columns_than_the_published_table_has_are_refused_before_anything_runs(
+    store: S3Store, tmp_path: Path
+) -> None:
+    land_delays(store)
+    run_and_publish(planned(delays(store), store), tmp_path)
+    land_table(
+        pa.table({"tailnum": ["N1"], "delay": [3]}), "flights", f"{store.root}/topics", key="tailnum", partitions=8
+    )
+    other = Pipeline("delays", source=f"{store.root}/topics")
+    flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
+    flights.aggregate("count(*) AS flights, min(delay) AS least").write("delays")
+    with pytest.raises(Refused, match="column 'least' is missing in the table"):
+        steps.plan(other, store.root)
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: S3Store, tmp_path: Path) -> None:
+    ref = planned(delays(land_delays(store)), store)
+    run_groups(ref)
+    steps.audit(ref)
+    if decided:
+        steps.check(ref, tmp_path)
+    (file, *_) = (file for task in task_receipts(ref) for file in task.left(Role.TABLE))
+    data = store.get(file.path)
+    assert data is not None
+    _put_in_parts(store, file.path, data)
+    entry = store.head(file.path)
+    assert entry is not None
+    assert entry.etag != file.etag
+    steps.check(ref, tmp_path)
+    assert "is published" in steps.publish(ref)
+
+
+def test_a_result_file_of_other_content_is_refused(store: S3Store, tmp_path: Path) -> None:
+    ref = planned(delays(land_delays(store)), store)
+    run_groups(ref)
+    steps.audit(ref)
+    steps.check(ref, tmp_path)
+    (file, *_) = (file for task in task_receipts(ref) for file in task.left(Role.TABLE))
+    data = store.get(file.path)
+    assert data is not None
+    store.put(file.path, bytes([*data[:-1], data[-1] ^ 1]))
+    with pytest.raises(Refused, match="the file has the content sha256:"):
+        steps.publish(ref)
+
+
+def _put_in_parts(store: S3Store, key: str, data: bytes) -> None:
+    """As an upload in one part, whose etag is not that of the content."""
+    client = store._client
+    at = {"Bucket": store._bucket, "Key": store._prefix + key}
+    upload = client.create_multipart_upload(**at)["UploadId"]
+    part = client.upload_part(**at, UploadId=upload, PartNumber=1, Body=data)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=parts)
+
+
+def test_a_column_of_a_type_that_duckdb_does_not_have_is_named(store: S3Store) -> None:
+    scores = pa.array([1.5], pa.float16())
+    land_file(pa.table({"user": ["a"], "score": scores, "rank": scores}), "views", f"{store.root}/topics", 0, 0)
+    with pytest.raises(Refused) as caught:
+        discover(counts(store).streams)
+    (finding,) = caught.value.findings
+    assert finding.what == (
+        "views: column 'score' is halffloat, column 'rank' is halffloat, a type that DuckDB does not have"
+    )

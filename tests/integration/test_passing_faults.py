@@ -1,0 +1,118 @@
+"""Faults that pass: whatever the network or a busy store does to requests, a batch ends right or is unreachable.
+
+It is never refused for them, and nothing else is said to be wrong because of what could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import CosetError, OutcomeUnknown, Unreachable
+from sources.s3 import storage_options
+from tests.faults import CUT, LATE, FaultProxy
+from tests.real_batches import TAILS, delays, land_delays
+from tests.running import run_and_publish, run_groups
+
+SHARE = 0.05
+AGAIN, CHECK = "run the same command again", "check that it runs and that AWS_ENDPOINT_URL names it"
+EXPECTED = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "seats"}}]
+LANDED, ROWS, LOG = r"/topics/.*\.parquet", r"/data/.*\.parquet", "/_delta_log"
+
+
+@pytest.fixture
+def landed(store: S3Store, proxy: FaultProxy) -> S3Store:
+    return land_delays(store)
+
+
+def made(store: S3Store) -> Pipeline:
+    return delays(store, expect=EXPECTED)
+
+
+def planned(store: S3Store, settings: Settings = DEFAULTS) -> BatchRef:
+    ref, _ = steps.plan(made(store), store.root, settings)
+    assert ref is not None
+    return ref
+
+
+def plan_and_publish(store: S3Store, docs: Path) -> None:
+    run_and_publish(planned(store), docs)
+
+
+def flights(store: S3Store) -> dict[str, int]:
+    table = DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table()
+    return dict(zip(table["tailnum"].to_pylist(), table["flights"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("what", ["503 before storing", "500 after storing", "answer lost", CUT, LATE])
+def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
+    what: str, landed: S3Store, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    proxy.disturb(what, SHARE, seed=1)
+    for _ in range(10):
+        try:
+            plan_and_publish(landed, tmp_path)
+            break
+        except (Unreachable, OutcomeUnknown) as error:
+            print(error)
+    else:
+        pytest.fail("the batch did not end in ten runs")
+    assert proxy.heal() > 0
+    assert flights(landed) == dict.fromkeys(TAILS, 2)
+
+
+# What is asked of the store, and the step of a batch that asks it.
+REQUESTS = [
+    ("HEAD", LANDED, "plan"),
+    ("GET", LANDED, "plan"),
+    ("GET", "list-type", "plan"),
+    ("GET", LOG, "plan"),
+    ("HEAD", LANDED, "run"),
+    ("GET", LANDED, "run"),
+    ("PUT|POST", ROWS, "run"),
+    ("GET", ROWS, "check"),
+    ("GET", LOG, "check"),
+    ("HEAD", ROWS, "publish"),
+]
+SPOILED = [
+    *((what, *request) for what in ("503 before storing", "answer lost") for request in REQUESTS),
+    *((CUT, *request) for request in REQUESTS if request[0] == "GET"),
+]
+
+
+@pytest.mark.parametrize(("what", "method", "key", "step"), SPOILED)
+def test_a_store_that_fails_for_good_is_unreachable_whatever_is_asked(
+    what: str, method: str, key: str, step: str, landed: S3Store, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    do = prepared(step, landed, tmp_path)
+    proxy.spoil(what, method, key, times=None)
+    with pytest.raises(CosetError) as caught:
+        do()
+    assert proxy.heal() >= 1
+    assert type(caught.value) is Unreachable
+    assert {finding.then for finding in caught.value.findings} <= {AGAIN, CHECK}
+    plan_and_publish(landed, tmp_path)
+    assert flights(landed) == dict.fromkeys(TAILS, 2)
+
+
+def prepared(step: str, store: S3Store, docs: Path) -> Callable[[], object]:
+    """A step of a batch, to be done now that those before it are."""
+    if step == "plan":
+        return lambda: planned(store)
+    ref = planned(store, Settings.parse(scheme="tasks(1)"))
+    if step == "run":
+        return lambda: run_groups(ref)
+    run_groups(ref)
+    steps.audit(ref)
+    if step == "check":
+        return lambda: steps.check(ref, docs)
+    steps.check(ref, docs)
+    return lambda: steps.publish(ref)

@@ -1,0 +1,50 @@
+"""Who can write to the store can write a plan; no plan can make Coset call what the deployment has not allowed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from batches.ref import BatchRef
+from partitioning.documents.document import canonical, digest_of, pack, unpack
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from tests.real_batches import delays, land_flights, land_planes, stored
+from tests.running import run_and_publish
+
+
+def planted(store: S3Store, ref: BatchRef, function: str) -> BatchRef:
+    """The stored plan, valid in itself, with `function` in the place of each hash."""
+    key = ref.plan_uri.removeprefix(f"{store.root}/")
+    data = store.get(key)
+    assert data is not None
+    document = json.loads(unpack(data, key).replace(b'"murmur2"', f'"{function}"'.encode()))
+    del document["digest"]
+    digest = digest_of(canonical(document))
+    store.put(key, pack(canonical(document | {"digest": digest})))
+    return BatchRef(ref.plan_uri, digest)
+
+
+@pytest.mark.parametrize("function", ["os:system", "subprocess:getoutput", "posix:system", "pickle:loads"])
+def test_a_planted_plan_calls_nothing(function: str, store: S3Store, tmp_path: Path) -> None:
+    marker = tmp_path / "called"
+    land_flights(store, [f"touch {marker}"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), function)
+    with pytest.raises(Refused, match=f"'{function}' is not allowed to be called here") as caught:
+        run_and_publish(ref, tmp_path / "docs")
+    assert "COSET_IMPORTS=" in caught.value.findings[0].then
+    assert not marker.exists()
+
+
+def test_what_the_deployment_allows_is_called(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marker = tmp_path / "called"
+    land_flights(store, [f"touch {marker}"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), "os:system")
+    monkeypatch.setenv("COSET_IMPORTS", "shop, os")
+    with pytest.raises(Refused):
+        run_and_publish(ref, tmp_path / "docs")
+    assert marker.exists()

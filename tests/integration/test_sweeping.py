@@ -1,0 +1,95 @@
+"""What kills, races and failed attempts leave behind: it is removed once its batch is decided, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.ref import BatchRef
+from batches.sweeping import left_over, sweep
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.streams import NullKeys
+from sources.s3 import storage_options
+from tests.real_batches import TAILS, delays, land_delays, land_flights
+from tests.running import run_and_publish, run_groups
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    return land_delays(store)
+
+
+def planned(store: S3Store, pipeline: Pipeline | None = None) -> BatchRef:
+    ref, _ = steps.plan(pipeline or delays(store), store.root)
+    assert ref is not None
+    return ref
+
+
+def leave_behind(store: S3Store, batch: int) -> str:
+    """A file as a task leaves it that was killed before its receipt."""
+    key = f"tables/delays/data/plan-{batch}/attempt-0-0badcafe/flights+planes-0.parquet"
+    store.put(key, b"PAR1")
+    return key
+
+
+def rows(store: S3Store) -> int:
+    return DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table().num_rows
+
+
+def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: S3Store, tmp_path: Path) -> None:
+    ref, pipeline = planned(landed), delays(landed)
+    orphan = leave_behind(landed, 0)
+    run_groups(ref)
+    assert str(sweep(pipeline, landed)) == "0 files (0 B) that no verdict names; batch 0 is open and left alone"
+    run_and_publish(ref, tmp_path)
+    assert [file.key for file in left_over(pipeline, landed).files] == [orphan]
+    assert str(sweep(pipeline, landed)) == "1 file (4 B) that no verdict names"
+    assert landed.head(orphan) is None
+    assert left_over(pipeline, landed).files == ()
+    assert rows(landed) == len(TAILS)
+
+
+def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: S3Store, tmp_path: Path) -> None:
+    strict, lenient = delays(landed, null_keys=NullKeys.REFUSE), delays(landed)
+    with pytest.raises(Refused):
+        run_and_publish(planned(landed, strict), tmp_path)
+    _, ref, _ = steps.replan(lenient, landed.root, DEFAULTS, "some flights have no plane")
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    removed = sweep(lenient, landed)
+    assert {file.key.split("/")[3] for file in removed.files if file.key.startswith("tables/")} == {"plan-0"}
+    assert {file.key.split("/")[2] for file in removed.files if file.key.startswith("delays/audits/")} == {"0"}
+    assert rows(landed) == len(TAILS)
+
+
+def test_the_files_of_another_pipelines_open_batch_stay(landed: S3Store, tmp_path: Path) -> None:
+    run_and_publish(planned(landed), tmp_path)
+    other = Pipeline("others", source=f"{landed.root}/topics")
+    flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
+    planes = other.stream("planes", key="tailnum", partitions=4)
+    counted = flights.aggregate("count(*) AS flights, max(delay) AS delay")
+    counted.join(planes, "flights, delay, seats", name="joined").write("delays")
+    run_groups(planned(landed, other))
+    assert left_over(delays(landed), landed) == left_over(other, landed)
+    assert left_over(other, landed).files == ()
+    assert left_over(other, landed).open == (0,)
+
+
+def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: S3Store, tmp_path: Path) -> None:
+    pipeline = delays(landed, planes_are_a_table=True)
+    run_and_publish(planned(landed, pipeline), tmp_path)
+    orphan = leave_behind(landed, 0)
+    land_flights(landed, TAILS)
+    ref = planned(landed, pipeline)
+    kept = leave_behind(landed, 1)
+    removed = sweep(pipeline, landed)
+    assert ([file.key for file in removed.files], removed.open) == ([orphan], (1,))
+    assert landed.head(kept) is not None
+    run_and_publish(ref, tmp_path)
+    assert rows(landed) == 2 * len(TAILS)

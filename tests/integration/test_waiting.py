@@ -1,0 +1,73 @@
+"""A batch whose checks fail in the same way again and again: it waits, and one command plans it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batches import steps
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.streams import NullKeys
+from tests.real_batches import delays, land_delays
+from tests.running import run_and_publish
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    """Among the flights is one whose plane is not known."""
+    return land_delays(store)
+
+
+def refused(store: S3Store) -> Pipeline:
+    return delays(store, null_keys=NullKeys.REFUSE)
+
+
+def attempt(store: S3Store, docs: Path, *, again: bool = False) -> Refused:
+    with pytest.raises(Refused) as caught:
+        plan_and_publish(store, docs, again=again)
+    return caught.value
+
+
+def plan_and_publish(store: S3Store, docs: Path, *, again: bool) -> None:
+    ref, _ = steps.plan(refused(store), store.root, again=again)
+    assert ref is not None
+    run_and_publish(ref, docs)
+
+
+def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: S3Store, tmp_path: Path) -> None:
+    first, second = attempt(landed, tmp_path), attempt(landed, tmp_path)
+    assert [finding.what for finding in first.findings] == [finding.what for finding in second.findings]
+    ledger = Ledger(landed, "delays")
+    assert ledger.attempt(0) == 2
+    waiting = attempt(landed, tmp_path)
+    assert [finding.what for finding in waiting.findings] == [
+        f"the batch waits, its checks fail in the same way: {finding.what}" for finding in first.findings
+    ]
+    assert ledger.attempt(0) == 2, "nothing was run"
+    attempt(landed, tmp_path, again=True)
+    assert ledger.attempt(0) == 3, "it was asked for again"
+
+
+def test_one_command_plans_a_corrected_pipeline_anew_and_keeps_the_reason(landed: S3Store, tmp_path: Path) -> None:
+    for _ in range(2):
+        attempt(landed, tmp_path)
+    abandoned, ref, sentence = steps.replan(delays(landed), landed.root, DEFAULTS, "planes may be unknown")
+    assert abandoned == "Batch 0 is abandoned (planes may be unknown)"
+    assert sentence.startswith("Batch 1 is planned: 121 records")
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    ledger = Ledger(landed, "delays")
+    verdict = ledger.verdict(0)
+    assert verdict is not None
+    assert str(verdict.why) == "planes may be unknown"
+    assert ledger.commit(1) is not None
+
+
+def test_without_an_open_batch_there_is_nothing_to_plan_anew(landed: S3Store) -> None:
+    with pytest.raises(Refused, match="no batch is open"):
+        steps.replan(delays(landed), landed.root, DEFAULTS, "for no reason")

@@ -1,0 +1,53 @@
+"""A pipeline's file on the command line: whatever it does, the command's own output and exit code stay right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.output import as_named
+from cli.pipelines import load
+from partitioning.errors import Finding, Refused
+
+PIPELINE = """
+from partitioning import Pipeline
+pipeline = Pipeline("views_of_users", source="s3://landing/topics")
+pipeline.stream("views", key="user", partitions=2).write("views")
+"""
+
+
+def test_what_a_file_prints_does_not_come_before_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "loud.py"
+    file.write_text(f"print('hello')\n{PIPELINE}")
+    assert load(str(file)).name == "views_of_users"
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "hello\n")
+
+
+def test_a_file_that_ends_the_process_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "leaves.py"
+    file.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(Refused, match="the pipeline's file fails: SystemExit: 0") as caught:
+        load(str(file))
+    assert caught.value.findings[0].where == f"{file}:2"
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline"
+    file.write_text(PIPELINE)
+    assert load(str(file)).name == "views_of_users"
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [
+        ("run `coset status` to see where it stands", "run `coset status p/views.py` to see where it stands"),
+        ("`coset run views_of_users --again` tries it", "`coset run p/views.py --again` tries it"),
+        ("correct it, then `coset replan views --why '…'`", "correct it, then `coset replan p/views.py --why '…'`"),
+        ("land it again, then plan anew: `coset replan`", "land it again, then plan anew: `coset replan p/views.py`"),
+        ("use `coset assign --stream views=8`", "use `coset assign --stream views=8`"),
+    ],
+)
+def test_the_next_step_names_the_pipeline_as_the_user_does(then: str, shown: str) -> None:
+    assert as_named(Finding("it is wrong", "here", then), "p/views.py").then == shown
