@@ -49,3 +49,9 @@ def test_a_parameter_is_refused() -> None:
 def test_more_than_expressions_is_no_list_of_expressions() -> None:
     with pytest.raises(Refused, match="more than expressions"):
         _parsed("a UNION SELECT b")
+
+
+@pytest.mark.parametrize("text", ["version() AS v", "current_setting('memory_limit') AS m"])
+def test_what_tells_of_the_machine_is_refused(text: str) -> None:
+    (what,) = _broken(_parsed(text))
+    assert what.endswith("gives another result in each task and each run")
