@@ -52,7 +52,7 @@ def check_columns(store_root: str, write: PlannedWrite) -> None:
     """
     with _reading(folder(store_root, write.declared.table)) as table:
         if table is not None:
-            _check_columns(table, write)
+            _check_held_columns(table, write)
 
 
 def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
@@ -169,7 +169,7 @@ def _create(where: str, columns: pa.Schema) -> DeltaTable:
 
 
 def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:
-    _check_columns(table, write)
+    _check_held_columns(table, write)
     newest = _newest(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
         return None
@@ -187,7 +187,7 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
     )
 
 
-def _check_columns(table: DeltaTable, write: PlannedWrite) -> None:
+def _check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     """Raise Refused, with all findings, if the table's columns are not the plan's: both are named."""
     held = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     wanted = {field.name: field.type for field in table_schema(write)}

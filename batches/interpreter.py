@@ -1,6 +1,6 @@
 """The interpreter: what is to be done for a batch, as a list, and who does it, one after the other.
 
-The command line, tests and the benchmark run this list; the Airflow DAG has a task for each entry of it.
+The command line and tests run this list; the Airflow DAG has a task for each entry of it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TypeVar, assert_never
 from batches.delta import check_columns, check_storable
 from batches.history import statistics
 from batches.publication import transaction_version
+from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents import locations
@@ -101,22 +101,13 @@ def _not_runnable(stage: Stage) -> Iterator[str]:
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
-    """Raise Refused, with what the checks said, if the last two attempts failed in the same way."""
-    attempt = ledger.attempt(batch)
-    if attempt < 2:
-        return
-    last, before = (_told(ledger.failed_check(batch, attempt - past)) for past in (1, 2))
-    if last and last == before:
-        where = f"batch {batch} of {ledger.pipeline}, {attempt} attempts"
+    """Raise Refused, with what the checks said, if the batch waits."""
+    if wrong := waits_for(ledger, batch):
+        where = f"batch {batch} of {ledger.pipeline}, {ledger.attempt(batch)} attempts"
         once_more = f"`coset run {ledger.pipeline} --again` tries the same plan"
         then = f"correct it, then {plan_anew(ledger.pipeline)}; {once_more}"
         waits = "the batch waits, its checks fail in the same way"
-        raise Refused(*(Finding(f"{waits}: {what}", where, then) for what in last))
-
-
-def _told(report: bytes | None) -> tuple[str, ...]:
-    """What a failed check's report says is wrong."""
-    return tuple(finding["what"] for finding in json.loads(report or b"{}").get("findings", ()))
+        raise Refused(*(Finding(f"{waits}: {what}", where, then) for what in wrong))
 
 
 def _open(standing: Standing, asked: Settings) -> NextBatch | None:

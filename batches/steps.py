@@ -62,9 +62,10 @@ def group_labels(batch: BatchRef) -> dict[int, str]:
     return {group.group: label(group) for group in planned.groups}
 
 
-def waves(batch: BatchRef) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the task groups of each wave; those of one run before those of the next."""
-    return batch.load()[1].waves
+def wave_labels(batch: BatchRef, wave: int) -> dict[int, str]:
+    """The same of one wave; none, if the plan does not have so many."""
+    _, planned = batch.load()
+    return {group.group: label(group) for group in planned.groups if group.wave == wave}
 
 
 def plan_page(batch: BatchRef) -> str:

@@ -28,8 +28,10 @@ class LeftOver(Value, frozen=True):
 
     def __str__(self) -> str:
         files = f"{many(len(self.files), 'file')} ({size(sum(file.size for file in self.files))})"
-        kept = f"; {', '.join(f'batch {batch}' for batch in self.open)} is open and left alone" if self.open else ""
-        return f"{files} that no verdict names{kept}"
+        if not self.open:
+            return f"{files} that no verdict names"
+        listed, verb = ", ".join(f"batch {batch}" for batch in self.open), "is" if len(self.open) == 1 else "are"
+        return f"{files} that no verdict names; {listed} {verb} open and left alone"
 
 
 def left_over(pipeline: Pipeline, store: Store) -> LeftOver:

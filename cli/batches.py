@@ -91,14 +91,14 @@ def replan(named: str, root: str, settings: Settings, why: str, *, as_json: bool
 def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove the files that no verdict names, and say which."""
     pipeline, store = pipelines.load(named), S3Store(root)
-    found = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
+    unnamed = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
     if as_json:
-        files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in found.files]
-        show_json({"removed": not dry_run, "files": files, "open": found.open})
-    elif found.files:
-        show(f"{'There are' if dry_run else 'Removed'} {found}")
+        files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files]
+        show_json({"removed": not dry_run, "files": files, "open": unnamed.open})
+    elif unnamed.files:
+        show(f"{'There are' if dry_run else 'Removed'} {unnamed}")
     else:
-        show(f"Nothing to remove: there are {found}")
+        show(f"Nothing to remove: there are {unnamed}")
 
 
 def _check_reason(why: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from batches.waiting import waits_for
 from cli import pipelines
 from cli.output import as_plain, show_error, show_json, show_table
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError
+from partitioning.errors import CosetError, plan_anew
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered
@@ -100,6 +101,9 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     if not standing.open:
         decision = standing.verdict.decision if standing.verdict else ""
         return f"Batch {plan.batch} is closed ({decision}).", [], None
+    if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
+        needs = ["It waits: the checks of its last two attempts failed in the same way.", *wrong]
+        return f"Batch {plan.batch} is open.", needs, f"Next: correct it, then {plan_anew(ledger.pipeline)}"
     return f"Batch {plan.batch} is open.", list(_needs(ledger, standing, plan)), f"Next: coset run {ledger.pipeline}"
 
 

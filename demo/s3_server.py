@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from batches.runners import children
+from batches.runners.ports import free_ports
 from partitioning.errors import Finding, Refused
 
 _READY_WITHIN_SECONDS = 60
@@ -61,7 +61,7 @@ def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
 
 
 def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
-    ports = _free_ports(8)
+    ports = free_ports(8)
     master, master_grpc, volume, volume_grpc, filer, filer_grpc, s3, s3_grpc = ports
     command = [
         str(Path(sys.executable).with_name("weed")),
@@ -144,11 +144,3 @@ def _credentials(folder: Path) -> Mapping[str, str]:
         path.write_text(json.dumps({"identities": [{"name": "coset", "credentials": [fresh], "actions": actions}]}))
     credentials: Mapping[str, str] = json.loads(path.read_text())["identities"][0]["credentials"][0]
     return credentials
-
-
-def _free_ports(count: int) -> tuple[int, ...]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = tuple(port.getsockname()[1] for port in held)
-    for port in held:
-        port.close()
-    return ports

@@ -69,7 +69,7 @@ def _run(planned: Any, wave: int) -> Any:
 
 
 def _params(settings: Settings) -> dict[str, Param]:
-    """The form of a manual run. All of it is for a new plan; an open batch is taken up as it was planned."""
+    """The form of a manual run. An open batch is taken up as it was planned, whatever is said of the plan."""
     return {
         "scheme": Param(
             str(settings.scheme) if settings.scheme else None,
@@ -131,9 +131,9 @@ def groups_of_wave(ref: dict[str, str], wave: int) -> list[dict[str, Any]]:
 
 
 def _groups(ref: BatchRef, wave: int) -> list[dict[str, Any]]:
-    labels, waves = steps.group_labels(ref), steps.waves(ref)
-    groups = waves[wave] if wave < len(waves) else ()
-    return [{"batch": asdict(ref), "group": group, "name": labels[group]} for group in groups]
+    return [
+        {"batch": asdict(ref), "group": group, "name": label} for group, label in steps.wave_labels(ref, wave).items()
+    ]
 
 
 @task(trigger_rule=_AFTER_A_WAVE)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
@@ -17,8 +17,6 @@ from sources.reader import Batch
 from sources.s3 import reaching, split, version
 
 _UNREAD = "the file cannot be read"
-_LAND_AGAIN = "land it again, then plan anew: `coset replan`"
-_RESTORE = "restore the file as it was planned, or plan anew: `coset replan`"
 
 # Large enough that the work per batch does not count, small enough to stay near the processor.
 _BATCH_ROWS = 1 << 17
@@ -39,9 +37,10 @@ class LandedReader:
     store does not give it.
     """
 
-    def __init__(self, ordered: OrderedStream, files: FileSystem) -> None:
+    def __init__(self, ordered: OrderedStream, files: FileSystem, pipeline: str) -> None:
         self._offset = ordered.declared.offset
         self._files = files
+        self._restore = f"restore the file as it was planned, or land it again and run {plan_anew(pipeline)}"
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -51,7 +50,7 @@ class LandedReader:
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         """The first file's types, dictionaries decoded."""
         first = next(file for _, pinned in self._pinned for file in pinned)
-        with reaching(_UNREAD, first.file.path, _LAND_AGAIN):
+        with reaching(_UNREAD, first.file.path, self._restore):
             written = pq.ParquetFile(first.handle).schema_arrow
         return pa.schema([_plain(_field(written, name, first.file)) for name in columns])
 
@@ -69,7 +68,7 @@ class LandedReader:
             pinned: list[_Pinned] = []
             for file in planned.files:
                 try:
-                    pinned.append(_Pinned(file, _open_as_planned(self._files, file)))
+                    pinned.append(_Pinned(file, self._open_as_planned(file)))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -79,7 +78,7 @@ class LandedReader:
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(dict.fromkeys(columns))
-        with reaching(_UNREAD, pinned.file.path, _LAND_AGAIN):
+        with reaching(_UNREAD, pinned.file.path, self._restore):
             file = pq.ParquetFile(pinned.handle, pre_buffer=True)
             for name in wanted:
                 _field(file.schema_arrow, name, pinned.file)
@@ -89,7 +88,25 @@ class LandedReader:
                 while (batch := next(batches, None)) is not None:
                     yield batch
         # Still the same: so what was read in between was what the plan means.
-        _open_as_planned(self._files, pinned.file).close()
+        self._open_as_planned(pinned.file).close()
+
+    def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
+        try:
+            with reaching("the file cannot be opened", file.path, self._restore):
+                handle = self._files.open_input_file("/".join(split(file.path)))
+        except FileNotFoundError as error:
+            raise Refused(Finding("the file is gone since the batch was planned", file.path, self._restore)) from error
+        size, etag = version(handle)
+        if (size, etag) != (file.size, file.etag):
+            raise Refused(
+                Finding(
+                    f"the file was changed since the batch was planned: planned {file.size} bytes, etag {file.etag}, "
+                    f"found {size} bytes, etag {etag}",
+                    file.path,
+                    self._restore,
+                )
+            )
+        return handle
 
     def _row_groups(self, file: pq.ParquetFile, pinned: InputFile, planned: PlannedPartition) -> list[int]:
         """The row groups that may hold planned offsets."""
@@ -104,25 +121,6 @@ class LandedReader:
         if statistics is None or not statistics.has_min_max:
             return True
         return bool(statistics.min < planned.end and statistics.max >= planned.start)
-
-
-def _open_as_planned(files: FileSystem, file: InputFile) -> pa.NativeFile:
-    try:
-        with reaching("the file cannot be opened", file.path, _RESTORE):
-            handle = files.open_input_file("/".join(split(file.path)))
-    except FileNotFoundError as error:
-        raise Refused(Finding("the file is gone since the batch was planned", file.path, _RESTORE)) from error
-    size, etag = version(handle)
-    if (size, etag) != (file.size, file.etag):
-        raise Refused(
-            Finding(
-                f"the file was changed since the batch was planned: planned {file.size} bytes, etag {file.etag}, "
-                f"found {size} bytes, etag {etag}",
-                file.path,
-                _RESTORE,
-            )
-        )
-    return handle
 
 
 def _field(schema: pa.Schema, name: str, file: InputFile) -> pa.Field:

@@ -42,7 +42,7 @@ def run_group(
     Raises Refused if the plan has no such group, and with all findings of its tasks.
     """
     group = group_of(ledger, plan, number)
-    name = f"group {number} of batch {plan.batch} of {plan.pipeline}"
+    name = group_name(plan, number)
     verdict = ledger.verdict(plan.batch)
     if verdict is not None:
         return f"{name}: nothing to do, the batch is decided ({verdict.decision})"
@@ -57,6 +57,11 @@ def run_group(
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
     done = f"{name}: {took_part}, attempt {attempt}"
     return done + _note(ledger, plan, group, location)
+
+
+def group_name(plan: Plan, number: int) -> str:
+    """A task group in sentences."""
+    return f"group {number} of batch {plan.batch} of {plan.pipeline}"
 
 
 def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:

@@ -35,7 +35,7 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     """
     started = time.monotonic()
     files = filesystem()
-    intakes = [Intake(order, ordered, reader(ordered, files), inspect) for ordered in order.inputs]
+    intakes = [Intake(order, ordered, reader(order, ordered, files), inspect) for ordered in order.inputs]
     writers = Writers.of(order, files)
     with tempfile.TemporaryDirectory(prefix="coset-task-") as temp, connect(memory, Path(temp)) as connection:
         left = [writers.table(write, rows) for write, rows in Steps(connection, order, intakes).results()]
@@ -51,9 +51,9 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     )
 
 
-def reader(ordered: OrderedStream, files: FileSystem) -> Reader:
+def reader(order: Order, ordered: OrderedStream, files: FileSystem) -> Reader:
     """Who reads an input, by its kind."""
-    return LandedReader(ordered, files)
+    return LandedReader(ordered, files, order.pipeline)
 
 
 def _sampled(intakes: Sequence[Intake]) -> list[tuple[str, int, pa.Table]]:

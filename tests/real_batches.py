@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from batches.planning import preview
 from batches.ref import BatchRef
@@ -18,6 +19,8 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
+from sources.reader import Batch
+from spark_jobs.take import Take, Taken
 from tests.landed import land_table
 from tests.running import run_groups
 
@@ -80,6 +83,18 @@ def ran(store: S3Store, made: Pipeline, change: Change = as_planned, settings: S
     ref = stored(store, made, change, settings)
     run_groups(ref)
     return ref
+
+
+def spoil_kernel(patch: pytest.MonkeyPatch, spoil: Callable[[Batch, Taken], object]) -> None:
+    """Let `spoil` change what the kernel says becomes of the records of each batch."""
+    look = Take.look
+
+    def spoiled(self: Take, batch: Batch) -> Taken:
+        seen = look(self, batch)
+        spoil(batch, seen)
+        return seen
+
+    patch.setattr(Take, "look", spoiled)
 
 
 def with_start(plan: Plan, stream: str, partition: int, start: int) -> Plan:

@@ -17,7 +17,7 @@ from batches.runners.jobs import Jobs
 from batches.runners.spark_server import LOG_SETTING
 from batches.runners.spark_submit import SparkSubmit
 from partitioning.errors import CosetError
-from spark_jobs.group import MEMORY, answer, run_group
+from spark_jobs.group import MEMORY, answer, group_name, run_group
 from spark_jobs.on_connect import run_orders
 from spark_jobs.on_spark import job_failed
 
@@ -52,7 +52,7 @@ class Connect:
 
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
-        name = f"group {number} of batch {plan.batch} of {plan.pipeline}"
+        name = group_name(plan, number)
         try:
             return run_group(ledger, plan, number, lambda orders: self._run(orders, name))
         except Gone as gone:

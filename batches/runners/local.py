@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -56,7 +57,9 @@ class Local:
         if self._pool is None or self._cancelled:
             return [self._answer_here(order) for order in orders]
         try:
-            return list(self._pool.map(self._answer, orders))
+            with _ctrl_c_held():
+                answers = self._pool.map(self._answer, orders)
+            return list(answers)
         except BrokenProcessPool as error:
             raise CosetError(
                 Finding(f"a process of the pool ended: {error}", "this machine", "look at its memory, then run again")
@@ -68,9 +71,17 @@ class Local:
         return self._answer(order)
 
 
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Leave Ctrl-C to this process: those it starts meanwhile never get it, not even while they are starting."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end_with_parent() -> None:
-    """Leave Ctrl-C to the process that started this one, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_wait_for_parent, daemon=True).start()
 
 

@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 
 from batches.runners.class_archive import FOLDER, archive_file, making_option, outdated
 from batches.runners.connection import Gone, connected
+from batches.runners.ports import free_ports
 from batches.runners.spark import application
-from batches.runners.spark_server import TOKEN, free_port, listening_on
+from batches.runners.spark_server import TOKEN, listening_on
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError
 from spark_jobs.group import answer
@@ -51,7 +52,7 @@ def make_archive(folder: Path = FOLDER) -> str:
 
 def _rehearse(archive: Path, log: Path) -> None:
     """Run one job in an application, and one on a Spark server, in one JVM that leaves the archive when it ends."""
-    port, token = free_port(), secrets.token_urlsafe(32)
+    (port,), token = free_ports(1), secrets.token_urlsafe(32)
     os.environ.update({**environment(), TOKEN: token})
     settings = {
         **configuration(_MASTER, making_option(archive)),

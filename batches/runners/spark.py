@@ -18,7 +18,7 @@ from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
-from spark_jobs.group import MEMORY, run_group
+from spark_jobs.group import MEMORY, group_name, run_group
 from spark_jobs.on_spark import tasks_of
 
 
@@ -50,7 +50,7 @@ class Spark:
 
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
-        name = f"group {number} of batch {plan.batch} of {plan.pipeline}"
+        name = group_name(plan, number)
         return run_group(ledger, plan, number, lambda orders: self._run(orders, name))
 
     def cancel(self) -> None:

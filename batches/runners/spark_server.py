@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from batches.runners import children
+from batches.runners.ports import free_ports
 from batches.runners.spark_settings import configuration, environment
 from partitioning.errors import CosetError, Finding
 
@@ -69,7 +69,7 @@ def start_spark(master: str, log: Path) -> SparkServer:
 
 
 def _start_once(master: str, log: Path) -> SparkServer:
-    port, token = free_port(), secrets.token_urlsafe(32)
+    (port,), token = free_ports(1), secrets.token_urlsafe(32)
     settings = configuration(master) | {
         **listening_on(port),
         "spark.app.name": "coset",
@@ -109,10 +109,3 @@ def _listens(server: SparkServer) -> bool:
 def listening_on(port: int) -> Mapping[str, str]:
     """The settings of a server that listens there, on loopback."""
     return {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
-
-
-def free_port() -> int:
-    """A port on loopback that nobody uses yet."""
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port: int = held.getsockname()[1]
-    return port

@@ -85,44 +85,31 @@ class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
         return range(self.partitions) if self.only is None else self.only
 
 
-class ExchangeInput(Value, frozen=True, tag="exchange", tag_field="kind"):
+class _Left(Value, frozen=True):
+    """What tasks left of the stream or step `step`, in the partitions into which `placement` puts it."""
+
+    name: str
+    step: str
+    placement: Placement
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The partitions that there are to read, ascending."""
+        return range(self.placement.partitions)
+
+
+class ExchangeInput(_Left, frozen=True, tag="exchange", tag_field="kind"):
     """What moved through an exchange: the records of the stream or step `step`, where `placement` puts them."""
 
-    name: str
-    step: str
-    placement: Placement
 
-    @property
-    def numbers(self) -> Sequence[int]:
-        """The partitions that there are to read, ascending."""
-        return range(self.placement.partitions)
-
-
-class ResultInput(Value, frozen=True, tag="result", tag_field="kind"):
+class ResultInput(_Left, frozen=True, tag="result", tag_field="kind"):
     """What a step of an earlier stage left where it was made."""
 
-    name: str
-    step: str
-    placement: Placement
 
-    @property
-    def numbers(self) -> Sequence[int]:
-        """The partitions that there are to read, ascending."""
-        return range(self.placement.partitions)
-
-
-class StateInput(Value, frozen=True, tag="state", tag_field="kind"):
+class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
     """What one of the stage's own steps left in an earlier `batch`."""
 
-    name: str
-    step: str
-    placement: Placement
     batch: int
-
-    @property
-    def numbers(self) -> Sequence[int]:
-        """The partitions that there are to read, ascending."""
-        return range(self.placement.partitions)
 
 
 # What a stage reads; `name` is how tasks name it, `step` the stream or step whose records it holds.

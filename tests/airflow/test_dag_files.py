@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,27 @@ def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
         (finding,) = caught.value.findings
         assert finding.what.startswith("Airflow's backfill goes by dates, and a batch by offsets")
         assert finding.where == "run backfill__2026-01-01"
+
+
+def test_the_plan_task_of_a_backfills_run_fails_for_good_and_plans_nothing(airflow: Path) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk.exceptions import AirflowFailException
+    from airflow.sdk.execution_time.context import set_current_context
+    from airflow.utils.types import DagRunType
+
+    from dags.tail_activity import dag
+
+    run = DagRun(dag_id=dag.dag_id, run_id="backfill__2026-01-01", run_type=DagRunType.BACKFILL_JOB)
+    plan: Any = dag.get_task("plan")
+    # There is no store here that it could ask.
+    with set_current_context({"dag_run": run}), pytest.raises(AirflowFailException, match="goes by dates"):
+        plan.python_callable(params={"scheme": None, "groups": 2, "limit": None, "again": False})
+
+
+def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
+    from dags.pipelines.tail_activity import pipeline
+    from plugins.coset_dag import coset_dag
+
+    dag = coset_dag(pipeline, clean=True)
+    tasks = {task.task_id: task.downstream_task_ids for task in dag.tasks}
+    assert tasks == TASKS | {"report": {"clean"}, "clean": set()}

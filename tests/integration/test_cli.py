@@ -143,6 +143,37 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> No
     assert report["tables"] is None
 
 
+def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_removed(
+    landed: S3Store, tmp_path: Path
+) -> None:
+    keyless = pa.table({"tailnum": pa.array([None], pa.string()), "delay": pa.array([1], pa.int64())})
+    land_table(keyless, "flights", f"{landed.root}/topics", key="tailnum", partitions=4)
+    words = ("run", PIPELINE, "--runner", "local", "--docs", str(tmp_path))
+    for _ in range(2):
+        refused(coset(*words), "refuses records without one", f"`coset replan {PIPELINE} --why '…'`")
+    refused(coset(*words), "the batch waits, its checks fail in the same way", f"`coset run {PIPELINE} --again`")
+    status = coset("status", PIPELINE).stdout
+    assert "It waits: the checks of its last two attempts failed in the same way." in status
+    assert "Next: correct it, then `coset replan delays --why '…'`" in status
+    refused(coset(*words, "--again"), "refuses records without one")
+    assert Ledger(landed, "delays").attempt(0) == 3
+    nothing = coset("clean", PIPELINE)
+    assert nothing.stdout.startswith("Nothing to remove: there are 0 files")
+    assert "batch 0 is open and left alone" in nothing.stdout
+    replanned = coset("replan", PIPELINE, "--why", "a flight has no plane")
+    assert replanned.exit_code == 0, replanned.output
+    abandoned, sentence, then = replanned.stdout.splitlines()
+    assert abandoned == "Batch 0 is abandoned (a flight has no plane)"
+    assert sentence == "Batch 1 is planned: 121 records in 2 task groups"
+    assert then == f"Next: coset run {PIPELINE}"
+    there = json.loads(coset("clean", PIPELINE, "--dry-run", "--json").stdout)
+    assert not there["removed"]
+    removed = json.loads(coset("clean", PIPELINE, "--json").stdout)
+    assert removed == there | {"removed": True}
+    assert removed["files"]
+    assert all(landed.head(file["uri"].removeprefix(f"{landed.root}/")) is None for file in removed["files"])
+
+
 def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3Store, tmp_path: Path) -> None:
     words = ("--runner", "local", "--docs", str(tmp_path))
     first = coset("run", PIPELINE, *words, "--limit", "15")

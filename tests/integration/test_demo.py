@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batches.runners.spark_server import free_port
+from batches.runners.ports import free_ports
 from tests.small import until
 
 pytestmark = pytest.mark.timeout(1800)
@@ -105,7 +105,7 @@ def test_servers_end_with_the_command_that_started_them(told: signal.Signals, ho
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
 def test_all_of_airflow_ends_with_the_command_that_started_it(told: signal.Signals, home: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
         assert serving.stdout is not None
         assert any(f"http://127.0.0.1:{port}, admin's password in {home}" in line for line in serving.stdout)

@@ -17,9 +17,9 @@ import expectations
 from partitioning.documents.store import S3Store
 from partitioning.hashes import placement_hash
 from sources.reader import Batch
-from spark_jobs.take import LEFT, Take, Taken
+from spark_jobs.take import LEFT, Taken
 from tests.judged import CAUGHT, refusal, results
-from tests.real_batches import delays, land_delays, ran, stored
+from tests.real_batches import delays, land_delays, ran, spoil_kernel, stored
 from tests.running import run_and_publish
 
 
@@ -65,15 +65,11 @@ def test_rows_that_a_user_does_not_expect_are_refused(landed: S3Store, tmp_path:
 def test_what_was_refused_is_published_once_it_is_right(
     landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Take.look
-
-    def losing(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
+    def lose(_: Batch, seen: Taken) -> None:
         seen.fates[:1] = LEFT
-        return seen
 
     with monkeypatch.context() as patch:
-        patch.setattr(Take, "look", losing)
+        spoil_kernel(patch, lose)
         ref = ran(landed, delays(landed))
     refusal(ref, tmp_path)
     run_and_publish(ref, tmp_path)

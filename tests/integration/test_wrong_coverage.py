@@ -22,10 +22,10 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
 from sources.reader import Batch
-from spark_jobs.take import LEFT, REFUSED, TAKEN, Take, Taken
+from spark_jobs.take import LEFT, REFUSED, TAKEN, Taken
 from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
 from tests.landed import land_file
-from tests.real_batches import TAILS, delays, land_delays, ran, with_tasks
+from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, with_tasks
 
 
 @pytest.fixture
@@ -54,15 +54,11 @@ def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: S3Stor
 def test_a_kernel_that_loses_a_record_is_refused(
     landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
-    look = Take.look
-
-    def losing(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
+    def lose(batch: Batch, seen: Taken) -> None:
         if "/planes/" in batch.where:
             seen.fates[np.array([key == "N7" for key in seen.keys.to_pylist()])] = LEFT
-        return seen
 
-    monkeypatch.setattr(Take, "look", losing)
+    spoil_kernel(monkeypatch, lose)
     said = refusal(ran(landed, delays(landed)), tmp_path)
     count = sum(placement_hash(tail) % 4 == (home := placement_hash("N7") % 4) for tail in TAILS)
     assert f"planes-{home}@[0,{count}): 1 record of {count} not taken by any task" in said.findings[0]
@@ -140,14 +136,10 @@ def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: S3St
 def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_refused(
     landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
-    look = Take.look
-
-    def careless(self: Take, batch: Batch) -> Taken:
-        seen = look(self, batch)
+    def take_all(_: Batch, seen: Taken) -> None:
         seen.fates[seen.fates == REFUSED] = TAKEN
-        return seen
 
-    monkeypatch.setattr(Take, "look", careless)
+    spoil_kernel(monkeypatch, take_all)
     said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
     assert "flights-0@[0," in said.findings[0]
     assert "1 record without a key" in said.findings[0]

@@ -195,7 +195,7 @@ def test_sql_is_given_what_is_the_tasks_and_the_receipt_counts_it(case: Case) ->
         files = LocalFiles(Path(folder))
         made = landed(case, files)
         (ordered,) = made.inputs
-        intake = Intake(made, ordered, LandedReader(ordered, files.system))
+        intake = Intake(made, ordered, LandedReader(ordered, files.system, made.pipeline))
         given_to_sql = [] if intake.empty else pa.RecordBatchReader.from_stream(intake).read_all()["record"].to_pylist()
         intake.drain()
         seen = {number: list(records(case, number)) for number in case.task.reads["views"]}

@@ -27,7 +27,7 @@ def intake_of_views(plan: Plan, store: S3Store, inspect: Inspect = Proved) -> In
     """The views of the one task there is."""
     order = order_for(plan, store, "views+clicks")
     views = next(each for each in order.inputs if each.read.name == "views")
-    return Intake(order, views, reader(views, filesystem()), inspect)
+    return Intake(order, views, reader(order, views, filesystem()), inspect)
 
 
 def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: S3Store, source: str) -> None:

@@ -1,0 +1,14 @@
+"""Ports on loopback, for servers that this process starts."""
+
+from __future__ import annotations
+
+import socket
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Ports that nobody uses yet, all different. Another process may take one before it is used."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = tuple(server.getsockname()[1] for server in held)
+    for server in held:
+        server.close()
+    return ports
