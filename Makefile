@@ -2,9 +2,14 @@
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
+# How long `make explore` looks.
+MINUTES ?= 10
+
+# Commands start hundreds of interpreters: what these import is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check format bench bench-plan airflow requirements clean
+.PHONY: help setup demo serve test explore check format bench bench-plan compose-test airflow requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +27,12 @@ airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page run
 
 test: $(READY) ## Run every test, several files at once
 	@$(BIN)/python -m pytest --numprocesses 3
+
+explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
+	@$(BIN)/python -m tests.explore $(MINUTES)
+
+compose-test: ## Bring docker-compose.yml up, publish two batches with it, and take it down again
+	@$(PYTHON) -m tests.compose.run
 
 check: $(READY) ## Check format, style, types and import rules
 	@$(BIN)/ruff format --check .
@@ -51,7 +62,7 @@ $(READY): requirements.txt pyproject.toml
 	@echo "Setting up .venv, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@# Spark starts faster with it, but without it too.
 	@$(BIN)/python -m batches.runners.rehearsal >/dev/null 2>&1 || true

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import assert_never
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,12 +23,11 @@ from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, PlannedStream, TaskRef
-from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, TaskReceipt, Violation
+from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, TaskReceipt, Violation, range_digest
 from partitioning.model.streams import NullKeys, Stream
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
-_CHUNK = 1 << 20
 
 _TEXTS = {"stage", "input", "key", "violation", "sentence", "null_keys", "digest_planned", "digest_found"}
 
@@ -99,21 +97,6 @@ def load(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     return Audit(**tables)
 
 
-def range_digest(start: int, end: int) -> int:
-    """The order-independent digest of the offsets [start, end): `offset_digest` of each, added up mod 2^64.
-
-    >>> range_digest(0, 2) == (16294208416658607535 + 7960286522194355700) % 2**64
-    True
-    """
-    total = 0
-    for first in range(start, end, _CHUNK):
-        z = (np.arange(first, min(end, first + _CHUNK), dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-        total += int(np.add.reduce(z ^ z >> np.uint64(31)))
-    return total & MASK64
-
-
 def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:
     return f"{ledger.pipeline}/audits/{plan.batch}/attempt-{attempt}/{table}.parquet"
 
@@ -159,7 +142,7 @@ def _coverage_row(
         "nulls": total("nulls"),
         "refused_nulls": total("nulls") if stream.declared.null_keys is NullKeys.REFUSE else 0,
         "digest_planned": f"{range_digest(planned.start, planned.end):016x}",
-        "digest_found": f"{sum(int(seen.digest, 16) for seen in accounts) & MASK64:016x}",
+        "digest_found": f"{sum(int(seen.digest, 16) for seen in accounts) % MODULUS:016x}",
         "disorder": total("disorder"),
         "foreign": total("foreign"),
         "stray": total("stray"),

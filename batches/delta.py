@@ -27,7 +27,7 @@ from sources.s3 import AGAIN, is_denied, may_pass, storage_options, store_error
 from spark_jobs.table_schema import folder, table_schema
 
 _TRIES = 5
-_LOOK = "run the same command again; if it fails again, look at the store"
+_LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
 def check_storable(write: PlannedWrite) -> None:

@@ -5,15 +5,17 @@ The command line and tests run this list; the Airflow DAG has a task for each en
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import assert_never
 
 from batches import steps
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
+from batches.turns import CHECK, Turns, group_work
 from partitioning.errors import CosetError
 from partitioning.model.failure import together
 from partitioning.model.plan import Plan
@@ -53,18 +55,20 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
 def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:
     """Do all that is to be done for a batch. What is done already is found done.
 
-    Raises what a step raises; of a wave, the findings of all its groups.
+    Whoever runs the same batch meanwhile is given a share of it. Raises what a step raises; of a wave, the findings of
+    all its groups.
     """
-    _, plan = batch.load()
+    ledger, plan = batch.load()
+    turns = Turns(ledger, plan)
     for step in steps_of(plan):
         match step:
             case RunWave(_, groups):
-                _run_wave(batch, groups, runner, show)
+                _run_wave(batch, groups, runner, turns, show)
             case Audit():
                 with show("audit") as said:
                     said.append(steps.audit(batch))
             case Check():
-                with show("check") as said:
+                with show("check") as said, turns.turn(CHECK, wait=True):
                     said.append(steps.check(batch, docs))
             case Publish():
                 with show("publish") as said:
@@ -73,23 +77,39 @@ def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:
                 assert_never(step)
 
 
-def _run_wave(batch: BatchRef, groups: tuple[int, ...], runner: Runner, show: Show) -> None:
-    def run(number: int) -> CosetError | None:
+def _run_wave(batch: BatchRef, groups: tuple[int, ...], runner: Runner, turns: Turns, show: Show) -> None:
+    """Run the groups that nobody else is at, then wait for those that somebody is."""
+    busy, errors = list[int](), dict[int, CosetError]()
+
+    def run(number: int) -> None:
+        with kept(number), turns.turn(group_work(number), wait=False) as ours:
+            if ours:
+                with show(f"run group {number}") as said:
+                    said.append(runner.group(batch, number))
+            else:
+                busy.append(number)
+
+    def wait(number: int) -> None:
+        with kept(number), show(f"wait for group {number}") as said, turns.turn(group_work(number), wait=True):
+            said.append(runner.group(batch, number))
+
+    @contextmanager
+    def kept(number: int) -> Iterator[None]:
         try:
-            with show(f"run group {number}") as said:
-                said.append(runner.group(batch, number))
+            yield
         except CosetError as error:
-            return error
-        return None
+            errors[number] = error
 
     pool = ThreadPoolExecutor(runner.at_once)
     try:
-        errors = [error for error in pool.map(run, groups) if error is not None]
+        deque(pool.map(run, groups), maxlen=0)
+        deque(pool.map(wait, sorted(busy)), maxlen=0)
     except BaseException:
         # Ctrl-C or SIGTERM: what runs is ended, because it would be waited for.
+        turns.cancel()
         runner.cancel()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
     if errors:
-        raise together(errors)
+        raise together([errors[number] for number in sorted(errors)])

@@ -18,6 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.explain.explain import idle_tasks
 from partitioning.model.plan import ExchangeInput, Plan, PlannedWrite, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
@@ -27,6 +28,8 @@ from sources.landed import discover
 from spark_jobs.sql.check import check_sql
 
 T = TypeVar("T")
+
+_TASKS_PER_RECORD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,8 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
 
 def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
     """The batch after those that there are, newly planned."""
-    discovered, published = discover(pipeline.streams), standing.published
+    published = standing.published
+    discovered = discover(pipeline.streams, published)
     plan = plan_batch(
         pipeline,
         discovered,
@@ -134,7 +138,15 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
-    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}")
+    return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
+
+
+def _far_too_many_tasks(plan: Plan) -> str:
+    """A warning for a slip of the hand; a quiet hour has more tasks than records as well."""
+    if (tasks := sum(len(stage.tasks) for stage in plan.stages)) < _TASKS_PER_RECORD * plan.records:
+        return ""
+    idle = sum(idle_tasks(plan, stage) for stage in plan.stages)
+    return f"; {idle:,} of {many(tasks, 'task')} have nothing to do, so choose fewer" if idle else ""
 
 
 def _standing(pipeline: Pipeline, store: Store) -> Standing:

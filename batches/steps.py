@@ -6,7 +6,6 @@ found done. Between steps goes nothing but a `BatchRef`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -19,8 +18,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
-from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.plan import TaskGroup
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown
 
@@ -81,13 +79,24 @@ def label(group: TaskGroup) -> str:
 
 
 def audit(batch: BatchRef) -> str:
-    """Make the audit tables from the receipts. Raises Refused if a receipt is missing or is of another plan."""
+    """Make the audit tables from the receipts, if all planned files still are as they were before they were read.
+
+    Raises Refused if a receipt is missing or is of another plan, and if a file is not as it was planned: nobody knows
+    which of the two was read, so the attempt is closed then, and the next run makes another from the same plan.
+    """
     from batches import audit as auditing  # noqa: PLC0415
+    from batches.receipts import receipts  # noqa: PLC0415
+    from sources.pinned import not_as_planned  # noqa: PLC0415
 
     ledger, planned = batch.load()
     if verdict := ledger.verdict(planned.batch):
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
+    receipts(ledger, planned, attempt)
+    if findings := tuple(not_as_planned(planned.streams, planned.pipeline)):
+        told = [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings]
+        ledger.close_attempt(planned.batch, attempt, canonical({"findings": told}))
+        raise Refused(*findings)
     tables = auditing.audit(ledger, planned, attempt)
     coverage = tables.coverage
     return (
@@ -106,6 +115,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from batches import audit as auditing  # noqa: PLC0415
     from batches import publication  # noqa: PLC0415
     from batches.continuity import continuity  # noqa: PLC0415
+    from batches.result_rows import result_rows  # noqa: PLC0415
     from expectations.checkpoint import Evidence, judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
 
@@ -118,7 +128,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     judgement = judge(
         planned,
         Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables),
-        _rows_with_expectations(ledger, planned, attempt),
+        result_rows(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),
     )
@@ -166,31 +176,6 @@ def _decided(verdict: Verdict) -> str:
 def _published(commit: Commit) -> str:
     tables = ", ".join(f"{published.table} at version {published.version}" for published in commit.tables)
     return f"Batch {commit.batch} is published: {tables}"
-
-
-def _rows_with_expectations(ledger: Ledger, planned: Plan, attempt: int) -> Mapping[str, pd.DataFrame]:
-    """The rows that the attempt would publish to the tables of which the pipeline expects something."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    from batches.publication import artefacts_of  # noqa: PLC0415
-    from sources.s3 import AGAIN, filesystem, reaching, split  # noqa: PLC0415
-    from spark_jobs.table_schema import table_schema  # noqa: PLC0415
-
-    left = artefacts_of(ledger, planned, attempt)
-    rows: dict[str, pd.DataFrame] = {}
-    for write in planned.writes():
-        if not write.declared.expectations:
-            continue
-        table = write.declared.table
-        parts = []
-        for artefact in left:
-            if (artefact.role, artefact.name) == (Role.TABLE, table):
-                uri = ledger.uri(artefact.path)
-                with reaching("the file cannot be read", uri, AGAIN):
-                    parts.append(pq.read_table("/".join(split(uri)), filesystem=filesystem(), partitioning=None))
-        rows[table] = pa.concat_tables([table_schema(write).empty_table(), *parts]).to_pandas()
-    return rows
 
 
 def _coverage(coverage: pd.DataFrame) -> Section:

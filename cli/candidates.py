@@ -75,7 +75,7 @@ def basis(pipeline: Pipeline, standing: Standing, past: tuple[Statistics, ...], 
     """
     if standing.open and standing.plan is not None:
         return _again(pipeline, standing.plan, past, f"Batch {standing.plan.batch} is open and keeps its plan")
-    discovered = discover(pipeline.streams)
+    discovered = discover(pipeline.streams, standing.published)
     batch = standing.plan.batch + 1 if standing.plan else 0
     parent = digest(standing.plan) if standing.plan else None
     results = check_sql(pipeline, discovered)

@@ -20,12 +20,23 @@ from sources.landed import discover
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a stream partition is. None is not zero: nothing was committed yet, or the latest is unknown."""
+    """How far a stream partition is. None is not zero: nothing was committed yet, or the latest is unknown.
+
+    The lag is unknown, too, where what lies there ends before what is committed.
+    """
 
     partition: str
     committed: int | None
     latest: int | None
     lag: int | None
+
+    @property
+    def gone(self) -> str | None:
+        """A sentence if less lies there than is committed."""
+        if self.committed is None or self.latest is None or self.latest >= self.committed:
+            return None
+        lies = f"its files end at offset {self.latest:,}" if self.latest else "no file is left of it"
+        return f"{self.partition} is committed up to offset {self.committed:,}, but {lies}."
 
 
 def show_status(named: str, root: str, *, as_json: bool) -> int:
@@ -33,7 +44,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     pipeline = pipelines.load(named)
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
-    discovered, wrong = _discover(pipeline)
+    discovered, wrong = _discover(pipeline, standing.published)
     partitions = list(_progress(pipeline, standing.published, discovered))
     batch, needs, then = _newest(ledger, standing)
     if as_json:
@@ -61,7 +72,8 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     ]
     lags = [progress.lag for progress in partitions]
     total = "unknown" if None in lags else f"{sum(lag for lag in lags if lag is not None):,}"
-    notes = [batch, *needs, *([then] if then else []), f"Lag: {total} in {len(partitions)} stream partitions."]
+    gone = [progress.gone for progress in partitions if progress.gone]
+    notes = [batch, *needs, *([then] if then else []), *gone, f"Lag: {total} in {len(partitions)} stream partitions."]
     show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)
@@ -69,10 +81,10 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     return 0
 
 
-def _discover(pipeline: Pipeline) -> tuple[dict[str, Discovered], CosetError | None]:
+def _discover(pipeline: Pipeline, published: Plan | None) -> tuple[dict[str, Discovered], CosetError | None]:
     """What has arrived, and what is wrong with it: what is committed can be shown without."""
     try:
-        return {discovered.stream: discovered for discovered in discover(pipeline.streams)}, None
+        return {discovered.stream: discovered for discovered in discover(pipeline.streams, published)}, None
     except CosetError as error:
         return {}, error
 
@@ -90,7 +102,8 @@ def _progress(pipeline: Pipeline, published: Plan | None, discovered: dict[str, 
                 here = discovered[stream.name].partitions[number]
                 latest, beginning = here.end, here.beginning
             lag = None if latest is None else latest - (beginning if done is None else done)
-            yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag)
+            known = lag is None or lag >= 0
+            yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag if known else None)
 
 
 def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:

@@ -2,11 +2,14 @@
 
 Flights arrive in three parts. All that is landed follows from the package alone: each record's partition
 by Kafka's murmur2, its offset by its place in the year. So landing a part again changes nothing.
+
+python -m demo.landing 0 s3://landing/topics
 """
 
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +24,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused
 from partitioning.hashes import placement_hash
 
 PARTS = 3
@@ -139,3 +142,10 @@ def _parquet(table: pa.Table) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table.combine_chunks(), sink)
     return sink.getvalue()
+
+
+if __name__ == "__main__":
+    try:
+        print(", ".join(f"{count:,} {stream}" for stream, count in land(int(sys.argv[1]), sys.argv[2]).items()))
+    except CosetError as error:
+        sys.exit(str(error))

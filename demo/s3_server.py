@@ -8,21 +8,16 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
 from batches.runners import children
 from batches.runners.ports import free_ports
-from partitioning.errors import Finding, Refused
+from demo.buckets import wait_for_buckets
+from demo.s3_keys import fresh_keys
+from partitioning.errors import Finding, Refused, Unreachable
 
-_READY_WITHIN_SECONDS = 60
 # What it acknowledged is on disk; it would only wait for its idle connections.
 _STOPPED_WITHIN_SECONDS = 2
 _START_TRIES = 3
@@ -47,7 +42,8 @@ class S3Server:
 def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
     """Start a server that keeps its data and credentials in `folder` and holds `buckets`; it ends with this process.
 
-    Raises Refused if it does not answer within a minute; its log is `folder/server.log`.
+    Its parts have ports as well, at which they answer each other and nobody else. Raises Refused if it does not
+    answer within a minute; its log is `folder/server.log`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     credentials = _credentials(folder)
@@ -80,6 +76,8 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
         "-volume.preStopSeconds=1",
         f"-filer.port={filer}",
         f"-filer.port.grpc={filer_grpc}",
+        # Of master and filer. They would answer anyone, the master also to remove a bucket's data.
+        "-disableHttp",
         "-s3",
         f"-s3.port={s3}",
         f"-s3.port.grpc={s3_grpc}",
@@ -89,9 +87,11 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
         "-s3.autoCreateBucket=false",
         f"-s3.config={folder / 's3.json'}",
     ]
-    (folder / "data").mkdir(exist_ok=True)
+    data = folder / "data"
+    data.mkdir(exist_ok=True)
+    data.chmod(0o700)
     with (folder / "server.log").open("wb") as log:
-        process = children.start(command, os.environ, log, signal.SIGKILL)
+        process = children.start(command, os.environ | fresh_keys(folder / "keys"), log, signal.SIGKILL)
     environment = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3}",
         "AWS_ACCESS_KEY_ID": credentials["accessKey"],
@@ -102,36 +102,11 @@ def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:
 
 
 def _answers(server: S3Server, buckets: tuple[str, ...]) -> bool:
-    deadline = time.monotonic() + _READY_WITHIN_SECONDS
-    while time.monotonic() < deadline and server.process.poll() is None:
-        try:
-            _make_buckets(server, buckets)
-        except (BotoCoreError, ClientError):
-            time.sleep(0.1)
-        else:
-            return True
-    return False
-
-
-def _make_buckets(server: S3Server, buckets: tuple[str, ...]) -> None:
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.environment["AWS_ENDPOINT_URL"],
-        aws_access_key_id=server.environment["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=server.environment["AWS_SECRET_ACCESS_KEY"],
-        region_name=server.environment["AWS_REGION"],
-        config=Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=10),
-    )
-    have = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
-    for bucket in buckets:
-        if bucket in have:
-            # For some seconds after a start the server may write, but not yet read what it stored before.
-            with suppress(client.exceptions.NoSuchKey):
-                client.get_object(Bucket=bucket, Key=".ready")["Body"].read()
-        else:
-            client.create_bucket(Bucket=bucket)
-        # The first write makes the volumes; without it, a reader may be answered before the server can write.
-        client.put_object(Bucket=bucket, Key=".ready", Body=b"ready")
+    try:
+        wait_for_buckets(buckets, server.environment, lambda: server.process.poll() is None)
+    except Unreachable:
+        return False
+    return True
 
 
 def _credentials(folder: Path) -> Mapping[str, str]:

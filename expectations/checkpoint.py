@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
 import pandas as pd
+import pyarrow as pa
 from great_expectations.core.expectation_validation_result import (
     ExpectationSuiteValidationResult,
+    ExpectationValidationResult,
 )
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import get_expectation_impl
 
+from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import ExpectBatchToContinueThePrevious, ExpectTablesToHoldThePreviousBatch
 from expectations.coverage import (
@@ -27,6 +31,7 @@ from expectations.coverage import (
 )
 from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
+from expectations.rows import BLOCK, Rows
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import read_key
@@ -62,7 +67,7 @@ class Judgement:
 
 
 def judge(
-    plan: Plan, evidence: Evidence, outputs: Mapping[str, pd.DataFrame], *, attempt: int, site: Site | None = None
+    plan: Plan, evidence: Evidence, outputs: Mapping[str, Rows], *, attempt: int, site: Site | None = None
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
@@ -73,7 +78,7 @@ def judge(
     or the rows of a table are not given.
     """
     questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs)]
-    answers = _ask(questions)
+    answers = _answers(questions)
     findings = tuple(
         finding(plan, attempt, question, result, evidence.keys, evidence.violations)
         for question, answer in zip(questions, answers, strict=True)
@@ -117,11 +122,12 @@ def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
 
 
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
-    covered = [ExpectOffsetsToBeCoveredExactlyOnce(), ExpectRecordsToHaveKeys()]
-    yield Question("Coverage", evidence.coverage, covered)
-    yield Question("Continuity", evidence.ends, [ExpectBatchToContinueThePrevious()])
-    yield Question("Tables", evidence.tables, [ExpectTablesToHoldThePreviousBatch()])
-    yield Question("Placement", evidence.coverage, [ExpectRecordsToLieWhereTheirKeysHash()])
+    # What is refused is taken by nobody, so the cause comes first.
+    covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
+    yield Question("Coverage", _rows(evidence.coverage), covered)
+    yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious()])
+    yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
+    yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     for stage in plan.stages:
         if not stage.keeps_keys:
             continue
@@ -130,7 +136,9 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
             shown = ["input", "partition", "offset"]
             meet = ExpectKeysToMeetInOneTask(key_columns=["key"], task_column="task", shown_columns=shown)
             which = "" if len(streams) == len(stage.streams) else f" in {' and '.join(streams)}"
-            yield Question(f"Keys of stage {stage.name}{which}", compared[compared["input"].isin(streams)], [meet])
+            yield Question(
+                f"Keys of stage {stage.name}{which}", _rows(compared[compared["input"].isin(streams)]), [meet]
+            )
         for read in stage.streams:
             if read.placement.hash == MURMUR2:
                 rows = compared[compared["input"] == read.name]
@@ -142,7 +150,7 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                     key_format=str(read.placement.key_format.value),
                     shown_columns=["offset"],
                 )
-                yield Question(f"Keys of {read.name} in stage {stage.name}", typed, [placed])
+                yield Question(f"Keys of {read.name} in stage {stage.name}", _rows(typed), [placed])
 
 
 def _meeting(stage: Stage) -> list[tuple[str, ...]]:
@@ -158,7 +166,7 @@ def _meeting(stage: Stage) -> list[tuple[str, ...]]:
     return sorted(tuple(read.name for read in stage.streams if read.name in streams) for streams in widest)
 
 
-def _about_the_results(plan: Plan, outputs: Mapping[str, pd.DataFrame]) -> Iterator[Question]:
+def _about_the_results(plan: Plan, outputs: Mapping[str, Rows]) -> Iterator[Question]:
     expected = user_expectations(plan.writes())
     if missing := sorted(set(expected) - set(outputs)):
         then = "hand over the rows that the batch would publish"
@@ -168,6 +176,52 @@ def _about_the_results(plan: Plan, outputs: Mapping[str, pd.DataFrame]) -> Itera
             if (table := write.declared.table) in expected:
                 title = f"Result table {table}"
                 yield Question(title, outputs[table], expected[table], stage.name, write.declared.key)
+
+
+def _rows(frame: pd.DataFrame) -> Rows:
+    return Rows.of(pa.Table.from_pandas(frame, preserve_index=False))
+
+
+def _answers(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
+    """The answers to all questions, in their order. Those on tables of more than a block are asked in parts."""
+    small = iter(_ask([question for question in questions if question.rows.count <= BLOCK]))
+    return [_ask_in_parts(question) if question.rows.count > BLOCK else next(small) for question in questions]
+
+
+def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
+    """The answer on a large table: by block what is expected of each row, the rest on the columns that it names."""
+    by_row = [expectation for expectation in question.expectations if is_of_each_row(expectation)]
+    parts: dict[str, dict[int, ExpectationValidationResult]] = {}
+    start = 0
+    for block in seen_by(by_row, question.rows).blocks(BLOCK) if by_row else ():
+        (answer,) = _ask([replace(question, rows=block, expectations=by_row)])
+        for result in answer.results:
+            parts.setdefault(_asked(result), {})[start] = result
+        start += block.count
+        # What Great Expectations made of a block holds on to it in a circle.
+        gc.collect()
+    results = [together(blocks) for blocks in parts.values()]
+    for expectation in question.expectations:
+        if expectation not in by_row:
+            rows = seen_by([expectation], question.rows)
+            (answer,) = _ask([replace(question, rows=rows, expectations=[expectation])])
+            results.extend(answer.results)
+    met = sum(bool(result.success) for result in results)
+    statistics = {
+        "evaluated_expectations": len(results),
+        "successful_expectations": met,
+        "unsuccessful_expectations": len(results) - met,
+        "success_percent": 100 * met / len(results),
+    }
+    return ExpectationSuiteValidationResult(met == len(results), results, question.title, statistics=statistics)
+
+
+def _asked(result: ExpectationValidationResult) -> str:
+    """What an answer is to, whatever block it is on."""
+    config = result.expectation_config
+    assert config is not None
+    arguments = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
+    return json.dumps([config.type, arguments], sort_keys=True, default=str)
 
 
 def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
@@ -181,11 +235,13 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
         for place, question in enumerate(questions):
             # A checkpoint hands one data frame to all its suites, so tables go through files.
             path = Path(folder) / f"{place}.parquet"
-            question.frame.reset_index(drop=True).to_parquet(path)
+            question.rows.save(path)
             asset = source.add_parquet_asset(question.title, path=path)
             assert asset is not None
             data = asset.add_batch_definition_whole_dataframe("all rows")
-            suite = context.suites.add(gx.ExpectationSuite(question.title, expectations=list(question.expectations)))
+            # What is asked of one block after the other belongs to a suite for each.
+            expected = [expectation.copy(update={"id": None}) for expectation in question.expectations]
+            suite = context.suites.add(gx.ExpectationSuite(question.title, expectations=expected))
             definition = gx.ValidationDefinition(name=question.title, data=data, suite=suite)
             definitions.append(context.validation_definitions.add(definition))
         checkpoint = context.checkpoints.add(

@@ -38,7 +38,7 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
     task_column: str = "_task"
     shown_columns: list[str] = pydantic.Field(default_factory=list)
 
-    def _needs(self) -> list[str]:
+    def needs(self) -> list[str]:
         return [*self.key_columns, self.task_column, *self.shown_columns]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -97,7 +97,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
             raise ValueError(f"unknown key format {key_format!r}; use one of {', '.join(KeyFormat)}")
         return key_format
 
-    def _needs(self) -> list[str]:
+    def needs(self) -> list[str]:
         return [self.key_column, self.partition_column, *self.shown_columns]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:

@@ -20,7 +20,7 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
 
     sentence = "Every stream partition starts where the last published batch ended; tables are read whole."
 
-    def _needs(self) -> list[str]:
+    def needs(self) -> list[str]:
         return ["stream", "partition", "table", "beginning", "start", "published", "asked"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -63,7 +63,7 @@ class ExpectTablesToHoldThePreviousBatch(TableExpectation):
 
     sentence = "Every result table holds what the ledger published last, by the table's own log."
 
-    def _needs(self) -> list[str]:
+    def needs(self) -> list[str]:
         return ["table", "log_batch", "log_plan", "ledger_batch", "ledger_plan"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:

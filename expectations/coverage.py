@@ -16,14 +16,15 @@ from partitioning.sections import many
 class CoverageExpectation(TableExpectation):
     """An expectation that judges each row of a coverage table by itself.
 
-    `violations` are those whose first offenders explain a failure.
+    `violations` are those whose first offenders explain a failure, `remedy` is what to do about it in particular.
     """
 
-    needs: ClassVar[tuple[str, ...]]
+    figures: ClassVar[tuple[str, ...]]
     violations: ClassVar[tuple[Violation, ...]] = ()
+    remedy: ClassVar[str] = ""
 
-    def _needs(self) -> list[str]:
-        return ["input", "partition", "start", "end", *self.needs]
+    def needs(self) -> list[str]:
+        return ["input", "partition", "start", "end", *self.figures]
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         """What is wrong with a stream partition, in a few words each."""
@@ -48,7 +49,7 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
     """
 
     sentence = "Every planned offset is read, and taken or dropped, exactly once."
-    needs = ("planned", "read_min", "read_max", "taken", "dropped", "digest_planned", "digest_found", "disorder")
+    figures = ("planned", "read_min", "read_max", "taken", "dropped", "digest_planned", "digest_found", "disorder")
     violations = (Violation.OFFSET,)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
@@ -77,7 +78,7 @@ class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
     """
 
     sentence = "Every record lies in the partition, and is taken by the task, that its key hashes to."
-    needs = ("foreign", "stray", "taken")
+    figures = ("foreign", "stray", "taken")
     violations = (Violation.FOREIGN, Violation.STRAY)
 
     def _wrongs(self, row: Any) -> Iterable[str]:
@@ -95,8 +96,9 @@ class ExpectRecordsToHaveKeys(CoverageExpectation):
     """Expect no record without a key in the streams that refuse them. Judges a coverage table."""
 
     sentence = "Every record has a key, where its stream refuses records without one."
-    needs = ("refused_nulls",)
+    figures = ("refused_nulls",)
     violations = (Violation.NULL_KEY,)
+    remedy = 'declare null_keys="drop" or "own task" for the stream, or land the records with keys'
 
     def _wrongs(self, row: Any) -> Iterable[str]:
         if row.refused_nulls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
 from typing import Any
@@ -14,6 +14,7 @@ from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
+from expectations.rows import Rows
 from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import Plan
 
@@ -25,7 +26,7 @@ class Question:
     """A table, what is expected of it, and which columns tell a row's key."""
 
     title: str
-    frame: pd.DataFrame
+    rows: Rows
     expectations: Sequence[Any]
     stage: str | None = None
     key: str | None = None
@@ -45,12 +46,20 @@ def finding(
     if bad > OFFENDERS_TOLD:
         told = [*told, f"and more: {bad:,} in all"]
     lines = "".join(f"\n    - {line}" for line in told)
+    correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
     return Finding(
         f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}, attempt {attempt}",
-        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; if the input or "
-        f"the pipeline is wrong, correct it, then {plan_anew(plan.pipeline)}",
+        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; "
+        f"{correct}, then {plan_anew(plan.pipeline)}",
     )
+
+
+def _remedy(result: ExpectationValidationResult) -> str:
+    """What an expectation itself advises, if anything."""
+    assert result.expectation_config is not None
+    kind = get_expectation_impl(result.expectation_config.type)
+    return kind.remedy if issubclass(kind, CoverageExpectation) else ""
 
 
 def _sentence(result: ExpectationValidationResult) -> str:
@@ -92,17 +101,15 @@ def _offenders(
         return [f"observed: {seen['observed_value']}"]
     rows = seen.get("partial_unexpected_index_list") or []
     values = seen.get("partial_unexpected_list") or []
-    return [
-        f"{value!r} {_row(question, row, keys)}"
-        for row, value in list(zip(rows, values, strict=False))[:OFFENDERS_TOLD]
-    ]
+    there = question.rows.at(rows[:OFFENDERS_TOLD])
+    shown = list(zip(rows, values, strict=False))[:OFFENDERS_TOLD]
+    return [f"{value!r} {_row(question, there[row], keys)}" for row, value in shown]
 
 
-def _row(question: Question, row: int, keys: pd.DataFrame) -> str:
+def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
     """Where a result row came from: its key, its lineage columns, and where the audit saw that key first."""
-    values = question.frame.iloc[row]
-    key = values[question.key]
-    lineage = [f"{name} {values[name]}" for name in values.index if str(name).startswith("_")]
+    key = row[question.key or ""]
+    lineage = [f"{name} {value}" for name, value in row.items() if name.startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]
     places = [f"{record.input}-{record.partition} at offset {record.offset:,}" for record in seen.itertuples()]
     known = "; ".join([", ".join(lineage)] * bool(lineage) + [f"its key is in {', '.join(places[:3])}"] * bool(places))

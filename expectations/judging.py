@@ -46,7 +46,7 @@ class TableExpectation(BatchExpectation, ABC):
     metric_dependencies: ClassVar[tuple[str, ...]] = (TableRecords.metric_name,)
 
     @abstractmethod
-    def _needs(self) -> list[str]:
+    def needs(self) -> list[str]:
         """The columns that the table must have."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class TableExpectation(BatchExpectation, ABC):
         execution_engine: ExecutionEngine[Any] | None = None,
     ) -> dict[str, Any]:
         frame = metrics[TableRecords.metric_name]
-        if missing := [name for name in self._needs() if name not in frame.columns]:
+        if missing := [name for name in self.needs() if name not in frame.columns]:
             there_are = ", ".join(str(name) for name in frame.columns)
             says = f"there is no column {', '.join(missing)}; there are {there_are}"
             return {"success": False, "result": {"observed_value": says}}

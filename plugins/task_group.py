@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -15,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from batches.ref import BatchRef
 from batches.runners.choice import SERVER
+from batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
 
 if TYPE_CHECKING:
@@ -41,10 +40,15 @@ class TaskGroupOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> None:
         connection, started = BaseHook.get_connection(self._conn_id), time.monotonic()
         server = server_of(connection)
-        if server is None:
-            self._submit(context, connection.host or "")
-        else:
-            self._run_on(server, connection)
+        try:
+            ref = BatchRef(**self.batch)
+            with Turns(*ref.load()).turn(group_work(self.group), wait=True):
+                if server is None:
+                    self._submit(context, connection.host or "")
+                else:
+                    self._run_on(server, connection)
+        except CosetError as error:
+            raise failure(error) from error
         print(f"{self.name}: done in {time.monotonic() - started:.1f} s")
 
     def on_kill(self) -> None:
@@ -57,14 +61,11 @@ class TaskGroupOperator(SparkSubmitOperator):
         from batches.runners.connect import Connect  # noqa: PLC0415
 
         master = connection.extra_dejson.get("master", "local[*]")
-        try:
-            with Connect(server, token=connection.password, master=master) as self._runner:
-                print(self._runner.group(BatchRef(**self.batch), self.group))
-        except CosetError as error:
-            raise failure(error) from error
+        with Connect(server, token=connection.password, master=master) as self._runner:
+            print(self._runner.group(BatchRef(**self.batch), self.group))
 
     def _submit(self, context: Context, master: str) -> None:
-        from batches.runners.spark_settings import configuration, environment  # noqa: PLC0415
+        from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
 
         ref, failed = BatchRef(**self.batch), failure_name(self.group)
@@ -72,7 +73,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         self.application_args = arguments(ref, self.group, failed)
         self.conf = {**configuration(master), **(self.conf or {})}
         self.env_vars = {**environment(), **(self.env_vars or {})}
-        self._spark_binary = str(Path(sys.executable).with_name("spark-submit"))
+        self._spark_binary = SPARK_SUBMIT
         try:
             super().execute(context)
         except AirflowException as error:

@@ -21,7 +21,9 @@ from pyarrow.fs import FileSystem
 from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.sections import cut
 from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
 
 _FILE = re.compile(
@@ -54,17 +56,19 @@ class _Footer:
     last: int | None
 
 
-def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
+def discover(streams: Sequence[Stream], published: Plan | None = None) -> tuple[Discovered, ...]:
     """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
 
-    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with
-    a gap, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or
-    columns that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
+    `published` is the plan of the last published batch, if there is one. Raises Refused, with all findings, if
+    anything that lies there is not what a sink writes: offsets with a gap, an overlap or a duplicate, names that
+    disagree with contents, files that cannot be read, or columns that do not fit the declaration or each other.
+    Raises Unreachable if the store does not give files.
     """
     findings, unreachable = list[Finding](), list[Finding]()
+    read = published.ranges() if published else ()
     store = filesystem()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        discovered = tuple(_Discovery(stream, store, findings, unreachable).run(pool) for stream in streams)
+        discovered = tuple(_Discovery(stream, store, read, findings, unreachable).run(pool) for stream in streams)
     # What was not read looks like a gap, so nothing can be said of the others.
     if unreachable:
         raise Unreachable(*unreachable)
@@ -76,9 +80,17 @@ def discover(streams: Sequence[Stream]) -> tuple[Discovered, ...]:
 class _Discovery:
     """The discovery of one stream."""
 
-    def __init__(self, stream: Stream, store: FileSystem, findings: list[Finding], unreachable: list[Finding]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        store: FileSystem,
+        read: Sequence[OffsetRange],
+        findings: list[Finding],
+        unreachable: list[Finding],
+    ) -> None:
         self._stream = stream
         self._store = store
+        self._read_before = [offsets for offsets in read if offsets.partition.stream == stream.name and offsets.end]
         self._findings = findings
         self._unreachable = unreachable
         # Partitions with a file of which no more can be said: what is missing there need not be a gap.
@@ -110,7 +122,15 @@ class _Discovery:
         store = S3Store(stream.source)
         # A key that ends in a slash is a folder's marker; it holds no records.
         entries = [entry for entry in store.list(f"{stream.name}/partition=") if not entry.key.endswith("/")]
-        if not entries:
+        if not entries and self._read_before:
+            ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self._read_before])
+            self._found(
+                f"no file is left of it, and it was read before: {ends}",
+                f"{stream.source.rstrip('/')}/{stream.name}/",
+                "land what comes next, from these offsets on; correct the source if the files were moved, and give "
+                "the stream another name if its topic was made anew",
+            )
+        elif not entries:
             names = sorted({entry.key.split("/")[0] for entry in store.list("") if "/partition=" in entry.key})
             self._found(
                 f"no such stream {stream.name!r}",
@@ -262,7 +282,8 @@ def _columns(schema: pa.Schema) -> tuple[Column, ...]:
             relation = connection.from_arrow(schema.empty_table())
         except duckdb.Error as error:
             raise _UnknownType([field for field in schema if not _is_known(connection, field)]) from error
-        return tuple(Column(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True))
+        # Of names that differ in case only DuckDB would change one.
+        return tuple(Column(name, str(kind)) for name, kind in zip(schema.names, relation.types, strict=True))
 
 
 def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:

@@ -1,4 +1,7 @@
-"""Landed files as a task reads them: the planned ones, row group by row group, and nothing that changed since."""
+"""Landed files as a task reads them: the planned ones, row group by row group, and none that changed before.
+
+That none changed while it was read is seen at the audit, by one listing for all tasks.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
+from sources.pinned import changed, gone, restore
 from sources.reader import Batch
 from sources.s3 import reaching, split, version
 
@@ -40,7 +44,7 @@ class LandedReader:
     def __init__(self, ordered: OrderedStream, files: FileSystem, pipeline: str) -> None:
         self._offset = ordered.declared.offset
         self._files = files
-        self._restore = f"restore the file as it was planned, or land it again and run {plan_anew(pipeline)}"
+        self._restore = restore(pipeline)
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -87,25 +91,15 @@ class LandedReader:
                 batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
                 while (batch := next(batches, None)) is not None:
                     yield batch
-        # Still the same: so what was read in between was what the plan means.
-        self._open_as_planned(pinned.file).close()
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
         try:
             with reaching("the file cannot be opened", file.path, self._restore):
                 handle = self._files.open_input_file("/".join(split(file.path)))
         except FileNotFoundError as error:
-            raise Refused(Finding("the file is gone since the batch was planned", file.path, self._restore)) from error
-        size, etag = version(handle)
-        if (size, etag) != (file.size, file.etag):
-            raise Refused(
-                Finding(
-                    f"the file was changed since the batch was planned: planned {file.size} bytes, etag {file.etag}, "
-                    f"found {size} bytes, etag {etag}",
-                    file.path,
-                    self._restore,
-                )
-            )
+            raise Refused(gone(file, self._restore)) from error
+        if finding := changed(file, *version(handle), self._restore):
+            raise Refused(finding)
         return handle
 
     def _row_groups(self, file: pq.ParquetFile, pinned: InputFile, planned: PlannedPartition) -> list[int]:

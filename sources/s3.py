@@ -18,6 +18,9 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 
 AGAIN = "run the same command again"
 
+_STORE = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
 # As often as boto3.
 _TRIES = 4
 # What PyArrow and delta-rs say if the network or the store fails, and not what lies there.
@@ -115,14 +118,18 @@ def reaching(what: str, where: str, then: str) -> Iterator[None]:
         raise store_error(error, what, where, then) from error
 
 
+def environment() -> dict[str, str]:
+    """The variables of this process that say where the store is and who asks: tasks elsewhere need them too."""
+    return {name: os.environ[name] for name in (*_STORE, *_REGIONS) if os.environ.get(name)}
+
+
 def storage_options() -> dict[str, str]:
     """What delta-rs needs to reach the store."""
-    names = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-    options = {name: os.environ[name] for name in names if os.environ.get(name)} | {"AWS_REGION": _region()}
+    options = {name: os.environ[name] for name in _STORE if os.environ.get(name)} | {"AWS_REGION": _region()}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"
     return options
 
 
 def _region() -> str:
-    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return next(filter(None, map(os.environ.get, _REGIONS)), "us-east-1")

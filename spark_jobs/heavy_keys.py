@@ -14,6 +14,9 @@ from spark_jobs.hashing import key_texts
 PART = 20
 RECORDS = 100
 _SEATS = 64
+# In a batch only the buckets of hashes are looked at that hold half of such a part of its records, or a key
+# that has a seat: in most batches none. Each seat is shared by as many buckets.
+_BUCKETS = 4096
 
 # Columns of the seats.
 _HASH, _BALANCE, _HITS, _ROW = range(4)
@@ -23,7 +26,8 @@ class HeavyKeys:
     """A majority vote among the keys that share a seat, by their hash: a heavy one outlasts all others.
 
     Hits are counted from the time a key took its seat, so they are never too many; keys of the same hash, which
-    are always in one task, count as one. Source: Boyer and Moore, "MJRTY" (1981).
+    are always in one task, count as one. Keys that are rare in a batch have no vote in it, unless they have a seat.
+    Source: Boyer and Moore, "MJRTY" (1981).
     """
 
     def __init__(self, key_format: str) -> None:
@@ -37,6 +41,8 @@ class HeavyKeys:
         """Count the records of a batch for which `taken` is set; they have keys."""
         self._records += int(_vote(hashes, taken, self._seats))
         new = np.flatnonzero(self._seats[:, _ROW] >= 0)
+        if not len(new):
+            return
         texts = key_texts(keys.take(numbers(self._seats[new, _ROW])), self._format)
         self._texts.update(zip(new.tolist(), texts.to_pylist(), strict=True))
         self._seats[:, _ROW] = -1
@@ -51,14 +57,22 @@ class HeavyKeys:
 
 @njit(cache=True, nogil=True)
 def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
+    counts = np.zeros(_BUCKETS, np.int64)
     records = 0
     for row in range(len(hashes)):
-        if not taken[row]:
+        counts[_bucket(hashes[row])] += taken[row]
+        records += taken[row]
+    heavy = counts >= max(1, records // (2 * PART))
+    for seat in range(_SEATS):
+        if seats[seat, _HITS]:
+            heavy[_bucket(seats[seat, _HASH])] = True
+    if not heavy.any():
+        return records
+    for row in range(len(hashes)):
+        bucket = _bucket(hashes[row])
+        if not taken[row] or not heavy[bucket]:
             continue
-        records += 1
-        # The high bits of the product: the low bits of all keys of a stream partition may be the same.
-        seat = (np.uint64(hashes[row]) * np.uint64(0x9E3779B1) & np.uint64(0xFFFFFFFF)) >> np.uint64(26)
-        key = np.int64(hashes[row])
+        seat, key = bucket // (_BUCKETS // _SEATS), np.int64(hashes[row])
         if seats[seat, _HASH] == key:
             seats[seat, _BALANCE] += 1
             seats[seat, _HITS] += 1
@@ -70,3 +84,9 @@ def _vote(hashes, taken, seats):  # type: ignore[no-untyped-def]
             seats[seat, _HITS] = 1
             seats[seat, _ROW] = row
     return records
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _bucket(h):  # type: ignore[no-untyped-def]
+    """By the high bits of the product: the low bits of all keys of a stream partition may be the same."""
+    return (np.uint64(h) * np.uint64(0x9E3779B1) & np.uint64(0xFFFFFFFF)) >> np.uint64(20)

@@ -6,11 +6,23 @@ from collections.abc import Sequence
 from functools import partial
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from partitioning.errors import CosetError, Finding
+from sources import s3
 from spark_jobs.group import MEMORY, RunTasks, answer
+
+
+def with_store(conf: SparkConf) -> SparkConf:
+    """The settings, by which executors on other machines are given the store's variables of this process.
+
+    Its driver sets them, and not who starts it: a program's arguments can be read by everybody on its machine.
+    """
+    if not (conf.get("spark.master") or "").startswith("local"):
+        for name, value in s3.environment().items():
+            conf.setIfMissing(f"spark.executorEnv.{name}", value)
+    return conf
 
 
 def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMORY) -> RunTasks:

@@ -12,13 +12,15 @@ from numba import njit
 from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, Violation
+from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
 from partitioning.model.tasks import taken
 from sources.reader import Batch
 from spark_jobs.arrays import numbers
 from spark_jobs.hashing import key_texts
 from spark_jobs.heavy_keys import HeavyKeys
-from spark_jobs.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken, is_one_of
+from spark_jobs.offset_digests import digest_of
+from spark_jobs.residues import among, is_one_of, residues
+from spark_jobs.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken
 
 OFFENDERS_KEPT = 20
 _KEYS_HELD = 1_000_000
@@ -96,26 +98,31 @@ class Proof:
 
     def note(self, batch: Batch, seen: Taken) -> None:
         """Take the figures of a batch of which it was seen what becomes of each record."""
-        claims, number = self.claims, seen.hashes.dtype.type
+        claims, kind = self.claims, seen.hashes.dtype
         sampled = np.empty(len(seen.fates) if claims.sample else 0, np.bool_)
         firsts = np.empty((len(_VIOLATIONS), OFFENDERS_KEPT), np.int64)
         filled = np.zeros(len(_VIOLATIONS), np.int64)
-        digest = _count_all(
+        _count_all(
             seen.hashes,
             seen.has_key,
             seen.offsets,
             seen.fates,
             (batch.first, batch.end),
             claims.placed,
-            tuple(map(number, (claims.partitions, claims.partition, claims.cosets, max(claims.sample, 1)))),
-            self._owned.astype(number, copy=False),
+            (
+                residues(claims.partitions, claims.partition, 1, kind),
+                residues(claims.cosets, min(claims.owned, default=0), 1, kind),
+                residues(claims.cosets * max(claims.sample, 1), 0, claims.cosets, kind),
+            ),
+            (np.uint64(claims.cosets), self._owned),
             self._counts,
             self._broken,
             sampled,
             firsts,
             filled,
         )
-        self._digest = (self._digest + int(digest)) & MASK64
+        accounted = (seen.fates == TAKEN) | (seen.fates == DROPPED)
+        self._digest = (self._digest + int(digest_of(seen.offsets, accounted))) % MODULUS
         self._note_offenders(seen, firsts, filled)
         self._heavy.note(seen.keys, seen.hashes, _keyed(seen))
         if claims.sample:
@@ -176,30 +183,23 @@ def _keyed(seen: Taken) -> np.ndarray:
     return taken_ones & seen.has_key if len(seen.has_key) else taken_ones
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _splitmix64(offset):  # type: ignore[no-untyped-def]
-    """The compiled twin of `partitioning.model.receipt.offset_digest`."""
-    z = (np.uint64(offset) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
 @njit(cache=True, nogil=True)
 def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
-    hashes, has_key, offsets, fates, span, placed, figures, owned, counts, broken, sampled, firsts, filled
+    hashes, has_key, offsets, fates, span, placed, among_these, all_owned, counts, broken, sampled, firsts, filled
 ):
-    """Add up the figures of a batch; the digest of the offsets that were taken or dropped.
+    """Add up the figures of a batch.
 
     hashes: uint32 or uint64 each; has_key: bool each, or empty; offsets: int64 each; fates: uint8 each; span: the
-    offsets (first, end) that may be there; figures: partitions, partition, cosets, sample; owned: residues,
-    ascending. Changed are counts, broken (how many of each violation), sampled (a flag each, or empty), and
-    firsts, the rows of the first `filled` of each violation.
+    offsets (first, end) that may be there; among_these: the residues of keys that lie in the partition, if they are
+    `placed`, of the first that the task owns, and of those that are sampled; all_owned: the modulus and all residues
+    that it owns, ascending. Changed are counts, broken (how many of each violation), sampled (a flag each, or empty),
+    and firsts, the rows of the first `filled` of each violation.
     """
+    home, own, sample = among_these
+    cosets, owned = all_owned
     first, end = span
-    partitions, partition, cosets, sample = figures
     expected = counts[_EXPECTED]
-    digest = np.uint64(0)
+    read = taken = dropped = 0
     for i in range(len(hashes)):
         if len(sampled):
             sampled[i] = False
@@ -209,32 +209,32 @@ def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
             continue
         if fate == OUTSIDE:
             continue
-        counts[_READ] += 1
+        read += 1
         if offset != expected:
             _break(_OFFSET, i, broken, firsts, filled)
         expected = offset + 1
         if fate == TAKEN:
-            counts[_TAKEN] += 1
-            digest += _splitmix64(offset)
+            taken += 1
         elif fate == DROPPED:
-            counts[_DROPPED] += 1
-            digest += _splitmix64(offset)
+            dropped += 1
         elif fate == REFUSED:
             _break(_NULL_KEY, i, broken, firsts, filled)
         if len(has_key) and not has_key[i]:
             counts[_NULLS] += fate == TAKEN
             continue
-        h = hashes[i]
-        if placed and h % partitions != partition:
+        h = np.uint64(hashes[i])
+        if placed and not among(h, home):
             _break(_FOREIGN, i, broken, firsts, filled)
         if fate != TAKEN:
             continue
-        if len(owned) and not is_one_of(h % cosets, owned):
+        if len(owned) and not (among(h, own) or is_one_of(h % cosets, owned)):
             _break(_STRAY, i, broken, firsts, filled)
         if len(sampled):
-            sampled[i] = h // cosets % sample == 0
+            sampled[i] = among(h, sample)
     counts[_EXPECTED] = expected
-    return digest
+    counts[_READ] += read
+    counts[_TAKEN] += taken
+    counts[_DROPPED] += dropped
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -18,7 +18,7 @@ from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, run_group
-from spark_jobs.on_spark import tasks_of
+from spark_jobs.on_spark import tasks_of, with_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def _in_spark(asked: argparse.Namespace, orders: Sequence[bytes]) -> Sequence[by
     # Spark's workers must run an interpreter that has Coset; this one has it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     name = f"group {asked.group} of {asked.plan}"
-    with SparkContext(conf=SparkConf().setAppName(name)) as spark:
+    with SparkContext(conf=with_store(SparkConf().setAppName(name))) as spark:
         log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
         return tasks_of(spark, name, log, asked.memory)(orders)
 

@@ -15,6 +15,7 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.tasks import Fate, fate
 from sources.reader import Batch
 from spark_jobs.hashing import placement_hashes
+from spark_jobs.residues import is_one_of
 
 # Fates as numbers; a record outside the planned range, or of what its file says it holds, has none.
 OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED = range(5)
@@ -99,12 +100,3 @@ def _decide(hashes, has_key, offsets, bounds, modulus, residues, takes_keys, key
             fates[i] = LEFT
         else:
             fates[i] = TAKEN
-
-
-@njit(cache=True, nogil=True, inline="always")
-def is_one_of(residue, residues):  # type: ignore[no-untyped-def]
-    """Whether it is among the residues, which ascend; most tasks have one."""
-    if len(residues) == 1:
-        return residue == residues[0]
-    place = np.searchsorted(residues, residue)
-    return place < len(residues) and residues[place] == residue

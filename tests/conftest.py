@@ -18,12 +18,13 @@ from tests.faults import FaultProxy
 os.environ["COSET_IMPORTS"] = "builtins,math,nowhere,partitioning.errors,shop,tests,zlib"
 
 # The same examples in every run, however busy the machine is: a failure comes from the change that was made.
-# `pytest --hypothesis-profile default` looks for new ones.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
+# Others in every run, for `make explore`; what fails is kept in .hypothesis, and told in a line that repeats it.
+settings.register_profile("exploring", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
-# Programs and pipelines that tests run; they hold no tests.
-collect_ignore = ["killed.py", "pipelines"]
+# Pipelines that tests run; they hold no tests.
+collect_ignore = ["pipelines"]
 
 
 @pytest.fixture(scope="session")
@@ -64,17 +65,22 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     started.stop()
 
 
-# Files that take minutes: whoever runs files side by side begins with them.
+# Files that take a minute or more, the longest first: whoever runs files side by side begins with them.
 LONGEST = (
-    "test_demo",
-    "test_dag_runs",
     "test_passing_faults",
     "test_kills",
-    "test_cli",
+    "test_demo",
     "test_runners",
+    "test_readme",
+    "test_serve",
+    "test_proof",
+    "test_cli",
+    "test_dag_runs",
+    "test_task_group",
     "test_connect",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))

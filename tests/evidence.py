@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from batches.audit import audit
 from batches.continuity import Continuity
 from expectations.checkpoint import Evidence, Judgement, judge
 from expectations.docs import Site
+from expectations.rows import Rows
 from partitioning.model.plan import Plan
 from tests.reference import Seen, log, pipeline, planned, run, store
 
@@ -46,7 +48,8 @@ def judged(
     plan: Plan, seen: Sequence[Seen], outputs: Mapping[str, pd.DataFrame] | None = None, *, site: Site | None = None
 ) -> Judgement:
     """What Great Expectations finds in the first attempt; `outputs` are the rows that it would publish."""
-    return judge(plan, evidence(plan, seen), outputs or {}, attempt=0, site=site)
+    tables = {name: Rows.of(pa.Table.from_pandas(frame)) for name, frame in (outputs or {}).items()}
+    return judge(plan, evidence(plan, seen), tables, attempt=0, site=site)
 
 
 TAILS = [f"N{number}" for number in range(30)]

@@ -1,13 +1,9 @@
-"""Run a `coset` command that is killed (SIGKILL) right before or after one of its effects.
-
-Usage: python -P tests/killed.py POINT ARGUMENT…, where POINT is one of `POINTS`, such as plan.before.
-"""
+"""A process that is killed (SIGKILL) right before or after one of the effects that a `coset` command has."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +30,7 @@ def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -
 
 
 def arm(point: str) -> None:
-    """Make this process die at `point`."""
+    """Make this process die at `point`, one of `POINTS` such as plan.before."""
     effect, moment = point.split(".")
     owner: type
     if effect == "job":
@@ -54,11 +50,3 @@ def arm(point: str) -> None:
 
 def always(*_: Any, **__: Any) -> bool:
     return True
-
-
-if __name__ == "__main__":
-    arm(sys.argv[1])
-    sys.argv = ["coset", *sys.argv[2:]]
-    from cli.main import main
-
-    main()

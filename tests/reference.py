@@ -19,7 +19,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import (
-    MASK64,
+    MODULUS,
     HeavyKey,
     Offender,
     PartitionReceipt,
@@ -181,7 +181,7 @@ def _receipt(plan: Plan, task: TaskRef, stream: str, partition: int, records: Se
         taken=sum(each.fate is Fate.TAKEN for each in records),
         dropped=sum(each.fate is Fate.DROPPED for each in records),
         nulls=sum(each.key is None and each.fate in {Fate.TAKEN, Fate.REFUSED} for each in records),
-        digest=f"{sum(offset_digest(each.offset) for each in accounted) & MASK64:016x}",
+        digest=f"{sum(offset_digest(each.offset) for each in accounted) % MODULUS:016x}",
         disorder=len(broken[Violation.OFFSET]),
         foreign=len(broken[Violation.FOREIGN]),
         stray=len(broken[Violation.STRAY]),

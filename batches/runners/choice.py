@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:  # the command line imports this module whatever it is asked f
 
 # What the address of a Spark server begins with; a master is anything else.
 SERVER = "sc://"
+# What Spark takes for a master.
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+:\d+|yarn|k8s://.+")
 
 
 class RunnerKind(StrEnum):
@@ -55,4 +58,7 @@ def _master(kind: RunnerKind, master: str) -> str:
     if RunnerKind.at(master) is RunnerKind.CONNECT:
         needed = f"choose --runner {RunnerKind.CONNECT}, or name a master such as local[*]"
         raise Refused(Finding(f"the runner {kind} needs a master, and this is a Spark server", master, needed))
+    if not _MASTER.fullmatch(master):
+        masters = "name local[*], spark://host:port, yarn, k8s://…, or a Spark server as sc://host:port"
+        raise Refused(Finding(f"{master!r} is no Spark master", "--master or SPARK_MASTER", masters))
     return master

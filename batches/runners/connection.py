@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -14,6 +13,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
+from batches.runners.ports import is_loopback
 from partitioning.errors import Finding, Refused
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
@@ -63,7 +63,7 @@ class _Channel(DefaultChannelBuilder):
     """
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 - Spark calls it
-        if self.use_ssl or self.token is None or not _is_loopback(self.url.hostname or ""):
+        if self.use_ssl or self.token is None or not is_loopback(self.url.hostname or ""):
             return super().toChannel()
         token = grpc.access_token_call_credentials(self.token)
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
@@ -81,13 +81,6 @@ def _channel(address: str, token: str | None) -> _Channel:
     if token:
         channel.set("token", token)
     return channel
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_open(spark: SparkSession, address: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 
@@ -12,3 +13,11 @@ def free_ports(count: int) -> tuple[int, ...]:
     for server in held:
         server.close()
     return ports
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

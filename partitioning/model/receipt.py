@@ -9,19 +9,28 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import TaskRef
 from partitioning.values import Document, Value
 
-MASK64 = 0xFFFF_FFFF_FFFF_FFFF
+# Digests of offsets are numbers modulo this prime. BASE is a primitive root of it, the first from the golden ratio's
+# bits on, so no two offsets have the same part.
+MODULUS = 2**61 - 1
+BASE = 0x13C6EF372FE94F8E
 
 
 def offset_digest(offset: int) -> int:
-    """One offset's part of an order-independent digest; parts add up modulo 2^64 (splitmix64, Steele 2014).
+    """One offset's part of an order-independent digest; parts add up modulo MODULUS.
 
-    >>> offset_digest(0), offset_digest(1)
-    (16294208416658607535, 7960286522194355700)
+    >>> offset_digest(0), offset_digest(1) == BASE, offset_digest(2) == BASE * BASE % MODULUS
+    (1, True, True)
     """
-    z = (offset + 1) * 0x9E3779B97F4A7C15 & MASK64
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & MASK64
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & MASK64
-    return z ^ z >> 31
+    return pow(BASE, offset, MODULUS)
+
+
+def range_digest(start: int, end: int) -> int:
+    """The digest of the offsets [start, end): `offset_digest` of each, added up, as a geometric sum.
+
+    >>> range_digest(3, 5) == (offset_digest(3) + offset_digest(4)) % MODULUS
+    True
+    """
+    return (offset_digest(end) - offset_digest(start)) * pow(BASE - 1, -1, MODULUS) % MODULUS
 
 
 class Violation(StrEnum):
@@ -53,13 +62,13 @@ class HeavyKey(Value, frozen=True, order=True):
 class PartitionReceipt(Value, frozen=True):
     """What one task saw of one partition of an input of its stage, in the planned range [start, end).
 
-    `read` records lay in the range; `taken` of them are this task's, and `dropped` had no key and are
-    accounted for by this task. `nulls` counts records without a key among those taken or, under the policy
-    `refuse`, among those that this task accounts for. `digest` adds up `offset_digest` of taken and dropped
-    records, in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records
-    whose key does not hash to the partition, `stray` records taken whose key hashes to another task. `keys`
-    distinct keys were sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a
-    twentieth or more of the records taken, heaviest first.
+    `read` records lay in the range; `taken` of them are this task's, and `dropped` had no key and are accounted for
+    by this task. `nulls` counts records without a key among those taken or, under the policy `refuse`, among those
+    that this task accounts for. `digest` adds up `offset_digest` of taken and dropped records, modulo MODULUS and
+    in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records whose key does
+    not hash to the partition, `stray` records taken whose key hashes to another task. `keys` distinct keys were
+    sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a twentieth or more of
+    the records taken, heaviest first.
     """
 
     input: str
@@ -98,7 +107,7 @@ class TaskReceipt(Value, frozen=True):
 class Receipt(Document, frozen=True):
     """What one run of a task group did; the first stored one of an attempt is the one that counts."""
 
-    FORMAT: ClassVar[str] = "coset.receipt/2"
+    FORMAT: ClassVar[str] = "coset.receipt/3"
 
     plan: str
     group: int

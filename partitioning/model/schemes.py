@@ -67,7 +67,12 @@ class Scheme(Value, frozen=True, order=True):
                 assert self.number is not None
                 return self.number
             case SchemeKind.COGROUP | SchemeKind.ELASTIC:
-                return gcd(*counts) * (self.number or 1)
+                return gcd(*counts) * self.factor
+
+    @property
+    def factor(self) -> int:
+        """F of `elastic(F)`, else 1."""
+        return self.number if self.kind is SchemeKind.ELASTIC and self.number else 1
 
 
 MAX = Scheme(SchemeKind.MAX)

@@ -8,6 +8,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused
 from partitioning.model.locality import Locality
+from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import VERSION, Plan, PlannedStream, TaskGroup, TaskMove
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
@@ -20,7 +21,9 @@ from partitioning.planning.stages.stages import cut
 from partitioning.values import replace
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
-KEYS_COMPARED = 1_000_000
+KEYS_COMPARED = 200_000
+# The same where the hash of some keys is not known, so that nothing else tells whether equal keys meet.
+OPAQUE_KEYS_COMPARED = 1_000_000
 
 
 def plan_batch(
@@ -75,8 +78,13 @@ def plan_batch(
         starts=_starts(pipeline, settings, published),
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
-    sample = max(1, -(-plan.records // KEYS_COMPARED))
-    return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=sample))
+    return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
+
+
+def _key_sample(plan: Plan) -> int:
+    """One in how many keys is to be compared."""
+    opaque = any(stream.declared.hash == OPAQUE for stream in plan.streams)
+    return max(1, -(-plan.records // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 
 
 def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> dict[str, int]:

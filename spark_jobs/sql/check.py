@@ -107,7 +107,7 @@ class _Check:
         where = f"stream {stream.name!r}"
         self._imported(stream.hash, where)
         columns = (*discovered.columns, Column(PARTITION, "INTEGER"))
-        if not self._repeated(columns, where, "land it with other column names"):
+        if not self._repeated(columns, where, "land it with other column names; SQL does not tell cases apart"):
             self._table(stream.name, columns)
             self._relations[stream.name] = _Relation(columns, frozenset({stream.offset.lower(), PARTITION}))
 
@@ -172,6 +172,8 @@ class _Check:
             return None
         columns = tuple(Column(name, kind) for name, kind, *_ in described)
         then = "name one of them otherwise with AS, or leave it out: * EXCLUDE"
+        if step.op is Op.REKEY:
+            then = f"name the new key otherwise: {step.key}_key"
         return None if self._repeated(columns, _where(step), then) else columns
 
     def _declared(self, step: Step) -> tuple[Column, ...] | None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,10 @@ from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from sources.s3 import storage_options
-from tests.killed import POINTS
+from tests.forked import coset
+from tests.killed import POINTS, arm
 
-_TESTS = Path(__file__).parents[1]
-_PIPELINE = str(_TESTS / "pipelines" / "flights_counted.py")
-_COSET = (sys.executable, "-m", "cli.main")
-# Without its own folder on the path, in which modules have names like ours.
-_KILLED = (sys.executable, "-P", str(_TESTS / "killed.py"))
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "flights_counted.py")
 # Where it is not a Spark job that is killed, Spark would only have to be waited for.
 _SPARK, _NO_SPARK = ("--master", "local[2]"), ("--runner", "local")
 
@@ -46,7 +44,7 @@ def counted() -> list[tuple[str | None, int, int]]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
-    killed = _coset(source, store, *_KILLED, point, "run", *_runner(point))
+    killed = _run(source, store, *_runner(point), killed_at=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
     _finish_and_compare(source, store, counted)
@@ -57,7 +55,7 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
     source: str, store: S3Store, counted: list[tuple[str | None, int, int]]
 ) -> None:
     with subprocess.Popen(
-        _command(store, *_COSET, "run", *_SPARK),
+        [sys.executable, "-m", "cli.main", *_arguments(store, *_SPARK)],
         env=os.environ | {"FLIGHTS_SOURCE": source},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -73,15 +71,15 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
 
 def test_a_run_killed_again_and_again(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
     for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
-        killed = _coset(source, store, *_KILLED, point, "run", *_runner(point))
+        killed = _run(source, store, *_runner(point), killed_at=point)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     _finish_and_compare(source, store, counted)
 
 
 def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
-    finished = _coset(source, store, *_COSET, "run", *_NO_SPARK)
+    finished = _run(source, store, *_NO_SPARK)
     assert finished.returncode == 0, finished.stderr
-    again = _coset(source, store, *_COSET, "run", *_NO_SPARK)
+    again = _run(source, store, *_NO_SPARK)
     assert again.returncode == 0, again.stderr
     assert "Nothing to do" in again.stdout
     table = DeltaTable(f"{store.root}/tables/flights_counted", storage_options=storage_options())
@@ -102,16 +100,13 @@ def _first_files(store: S3Store) -> bool:
     return any(True for _ in store.list("tables/flights_counted/data/"))
 
 
-def _coset(source: str, store: S3Store, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(store, *words),
-        env=os.environ | {"FLIGHTS_SOURCE": source},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
+def _run(source: str, store: S3Store, *words: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
+    return coset(
+        *_arguments(store, *words),
+        environment=os.environ | {"FLIGHTS_SOURCE": source},
+        first=partial(arm, killed_at) if killed_at else None,
     )
 
 
-def _command(store: S3Store, *words: str) -> list[str]:
-    return [*words, _PIPELINE, "--store", store.root, "--groups", "1"]
+def _arguments(store: S3Store, *words: str) -> list[str]:
+    return ["run", *words, _PIPELINE, "--store", store.root, "--groups", "1"]

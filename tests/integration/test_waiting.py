@@ -42,6 +42,7 @@ def plan_and_publish(store: S3Store, docs: Path, *, again: bool) -> None:
 def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: S3Store, tmp_path: Path) -> None:
     first, second = attempt(landed, tmp_path), attempt(landed, tmp_path)
     assert [finding.what for finding in first.findings] == [finding.what for finding in second.findings]
+    assert 'declare null_keys="drop" or "own task" for the stream' in first.findings[0].then
     ledger = Ledger(landed, "delays")
     assert ledger.attempt(0) == 2
     waiting = attempt(landed, tmp_path)

@@ -126,10 +126,10 @@ def change_receipt(ref: BatchRef, change: Callable[[PartitionReceipt], Partition
 
 def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: S3Store, tmp_path: Path) -> None:
     said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
-    # What is refused is taken by nobody, so that the batch would lack it.
-    assert said.failed == (COVERED, HAVE_KEYS)
-    assert "flights-0 at offset" in said.findings[1]
-    assert "has no key, and flights refuses records without one" in said.findings[1]
+    # The cause comes first; what is refused is taken by nobody, so that the batch would lack it.
+    assert said.failed == (HAVE_KEYS, COVERED)
+    assert "flights-0 at offset" in said.findings[0]
+    assert "has no key, and flights refuses records without one" in said.findings[0]
 
 
 @caught_by(HAVE_KEYS)

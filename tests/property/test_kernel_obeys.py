@@ -19,7 +19,7 @@ from partitioning.hashes import hash_of
 from partitioning.model.order import Order
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.receipt import MASK64, Offender, PartitionReceipt, Violation, offset_digest
+from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Fate, Residues, Task, fate, takes
 from sources.landed_reader import LandedReader
@@ -250,7 +250,7 @@ def receipt(case: Case, number: int, seen: Sequence[Record]) -> PartitionReceipt
         taken=len(taken),
         dropped=len(accounted) - len(taken),
         nulls=len(broken[Violation.NULL_KEY]) + len(taken) - len(keyed),
-        digest=f"{sum(offset_digest(one.offset) for one in accounted) & MASK64:016x}",
+        digest=f"{sum(offset_digest(one.offset) for one in accounted) % MODULUS:016x}",
         disorder=0,
         foreign=len(broken[Violation.FOREIGN]),
         stray=len(broken[Violation.STRAY]),

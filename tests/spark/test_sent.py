@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import pytest
-from pyspark import SparkConf, SparkContext, cloudpickle
+from pyspark import SparkContext, cloudpickle
 
+from batches.runners.spark import application
 from batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
@@ -21,13 +22,13 @@ FRAME = 500
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkContext]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
     """Spark with two threads in this process, as the runner starts it."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment().items():
             patch.setenv(name, value)
-        conf = SparkConf().setMaster("local[2]").setAppName("sent").setAll(list(configuration("local[2]").items()))
-        with SparkContext(conf=conf) as context:
+        log = tmp_path_factory.mktemp("sent") / "spark.log"
+        with application("local[2]", configuration("local[2]"), log) as context:
             yield context
 
 

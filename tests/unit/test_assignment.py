@@ -130,6 +130,14 @@ def test_all_that_is_wrong_with_the_streams_is_said_at_once() -> None:
     ]
 
 
+def test_a_number_of_tasks_that_cannot_be_meant_is_refused_with_the_most_there_may_be() -> None:
+    with pytest.raises(Refused) as refusal:
+        assign([("views", 2)], Scheme.parse("tasks(1000000000)"))
+    (finding,) = refusal.value.findings
+    assert finding.what == "1,000,000,000 tasks would read 1,000,000,000 stream partitions, more than 10,000,000"
+    assert finding.then == "use at most 10,000,000 tasks"
+
+
 def test_no_streams_are_refused() -> None:
     with pytest.raises(Refused, match="no streams"):
         assign([], COGROUP)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from batches import audit as audits
-from batches.audit import audit, load, range_digest
+from batches.audit import audit, load
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import MASK64, Receipt, offset_digest
+from partitioning.model.receipt import Receipt
 from partitioning.model.tasks import Fate
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
@@ -30,16 +30,6 @@ def put_again(ledger: Ledger, plan: Plan, receipt: Receipt) -> None:
     """Replace a receipt, as no part of Coset would."""
     key = ledger.key("receipts", plan.batch, f"attempt-{receipt.attempt}", f"group-{receipt.group}")
     ledger.store.put(key, encode(receipt))
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 1), (7, 1000), (2**40, 2**40 + 5), (2**20 - 3, 2**20 + 3)])
-def test_the_digest_of_a_range_is_the_sum_of_its_offsets_digests(start: int, end: int) -> None:
-    assert range_digest(start, end) == sum(offset_digest(offset) for offset in range(start, end)) & MASK64
-
-
-def test_the_digest_of_a_range_longer_than_a_chunk_adds_its_chunks_up() -> None:
-    middle = (1 << 20) + 11
-    assert range_digest(3, 3 << 20) == (range_digest(3, middle) + range_digest(middle, 3 << 20)) & MASK64
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(3)", "tasks(1)"])

@@ -87,6 +87,14 @@ def test_more_than_twenty_tasks_are_cut_and_the_rest_counted() -> None:
     assert len(section(plan_of(tails(), tails_found(), scheme="tasks(20)"), "Stage flights+planes").rows) == 20
 
 
+def test_tasks_that_can_have_no_record_are_counted() -> None:
+    found = [arrived("flights", [1] * 12), arrived("planes", [1] * 8)]
+    note = "For its 20 records it has 24 tasks: at least 4 of them have nothing to do."
+    assert note in section(plan_of(tails(), found, scheme="tasks(24)"), "Stage flights+planes").notes
+    enough = section(plan_of(tails(), found, scheme="tasks(20)"), "Stage flights+planes")
+    assert not any("nothing to do" in note for note in enough.notes)
+
+
 def test_groups_name_their_tasks_in_runs() -> None:
     plan = plan_of(tails(), tails_found(), scheme="tasks(24)", groups=1)
     assert section(plan, "Task groups").rows[0][1] == "flights+planes/0-23"
@@ -113,6 +121,17 @@ def test_cells_cannot_break_the_markdown_table() -> None:
 
 def test_an_exchange_is_shown_with_what_it_moves_and_why() -> None:
     expect_golden("explain_merged.md", markdown(explain(merged())[1:]))
+
+
+@pytest.mark.parametrize(
+    ("batch", "counted"),
+    [
+        (0, "Records are counted by what has arrived."),
+        (1, "Records of streams are those that have arrived; those of steps are as in the last published batch."),
+    ],
+)
+def test_what_moves_is_counted_by_what_there_is_to_count(batch: int, counted: str) -> None:
+    assert section(replace(merged(), batch=batch), "Exchanges").notes == (counted,)
 
 
 def test_three_waves_with_unifiers_and_state_read_as_the_golden_file() -> None:

@@ -177,6 +177,14 @@ def test_a_key_that_is_heavy_only_in_the_end_is_found() -> None:
     assert 1500 < heavy.records <= 2000
 
 
+def test_a_key_that_has_a_seat_is_counted_where_it_is_rare_too() -> None:
+    quiet = [*TAILS[:499], "often"]
+    loud = ["often" if n % 5 == 0 else TAILS[n] for n in range(2000)]
+    (heavy,) = inspected([*quiet, *loud, *quiet, *quiet], batch=500)
+    assert heavy.key == "often"
+    assert 400 < heavy.records <= 403
+
+
 def test_keys_that_are_all_alike_are_not_heavy() -> None:
     assert inspected(TAILS * 5) == ()
     assert inspected(["few"] * 99) == ()

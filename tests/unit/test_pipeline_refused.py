@@ -130,6 +130,15 @@ def test_a_graph_that_cannot_be_meant_is_refused(pipeline: Pipeline, flights: Fl
         make(pipeline, flights, planes)
 
 
+def test_a_stream_that_is_declared_as_a_table_too_has_to_be_landed_twice(pipeline: Pipeline, flights: Flow) -> None:
+    with pytest.raises(Refused) as refusal:
+        pipeline.table("flights", key="tailnum", partitions=1)
+    (finding,) = refusal.value.findings
+    assert "land it a second time under another name" in finding.then
+    again = pipeline.table("flights_whole", key="tailnum", partitions=1)
+    flights.join(again, "1 AS one").write("met")
+
+
 def test_all_that_is_wrong_with_a_declaration_is_said_at_once(pipeline: Pipeline) -> None:
     with pytest.raises(Refused) as refusal:
         pipeline.stream("x", key="", partitions=0, source="/tmp", key_format="avro", null_keys="ignore", hash="crc32")

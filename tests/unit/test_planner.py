@@ -8,10 +8,11 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest, encode
 from partitioning.errors import Refused
+from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import Plan
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
-from partitioning.planning.planner import KEYS_COMPARED, plan_batch
+from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, plan_batch
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
@@ -19,9 +20,9 @@ HASHES = (("a", "murmur2"), ("b", "java"))
 RESULTS = {"tail_activity": COLUMNS, "t": COLUMNS}
 
 
-def plain(partitions: int = 2, null_keys: str = "refuse") -> Pipeline:
+def plain(partitions: int = 2, null_keys: str = "refuse", hash: str = MURMUR2) -> Pipeline:
     pipeline = Pipeline("p", source="s3://landing/topics")
-    pipeline.stream("a", key="tailnum", partitions=partitions, null_keys=null_keys).filter("true").write("t")
+    pipeline.stream("a", key="tailnum", partitions=partitions, null_keys=null_keys, hash=hash).filter("true").write("t")
     return pipeline
 
 
@@ -155,13 +156,14 @@ def test_groups_add_up_what_their_tasks_read() -> None:
     assert [(group.bytes, group.records) for group in plan.groups] == [(19000, 1900), (19000, 1900)]
 
 
-@pytest.mark.parametrize(("records", "sample"), [(1, 1), (KEYS_COMPARED, 1), (KEYS_COMPARED + 1, 2)])
-def test_all_keys_are_compared_until_there_are_too_many(records: int, sample: int) -> None:
+@pytest.mark.parametrize(("hash", "most"), [(MURMUR2, KEYS_COMPARED), (OPAQUE, OPAQUE_KEYS_COMPARED)])
+@pytest.mark.parametrize(("over", "sample"), [(1 - KEYS_COMPARED, 1), (0, 1), (1, 2)])
+def test_all_keys_are_compared_until_there_are_too_many(hash: str, most: int, over: int, sample: int) -> None:
     found = arrived("a", [1])
     (partition,) = found.partitions
-    file = replace(partition.files[0], end=records)
+    file = replace(partition.files[0], end=most + over)
     one = replace(found, partitions=(replace(partition, files=(file,)),))
-    assert plan_of(plain(1), [one]).key_sample == sample
+    assert plan_of(plain(1, hash=hash), [one]).key_sample == sample
 
 
 # Waves

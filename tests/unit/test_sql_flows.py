@@ -96,6 +96,13 @@ def test_a_new_key_is_a_column_of_its_format(build: Build, what: str) -> None:
     assert (finding.what, finding.where) == (what, "step 'new'")
 
 
+def test_a_new_key_that_has_a_columns_name_can_be_named_as_its_refusal_says() -> None:
+    (finding,) = findings(lambda flights, _: flights.rekey("tailnum", sql="'N' || tailnum").write("t"))
+    advised = finding.then.removeprefix("name the new key otherwise: ")
+    made = pipeline(lambda flights, _: flights.rekey(advised, sql="'N' || tailnum").write("t"))
+    assert check_sql(made, [FLIGHTS, PLANES])["t"][:2] == (Column(advised, "VARCHAR"), Column("tailnum", "VARCHAR"))
+
+
 def test_a_rekey_to_a_missing_column_names_those_there_are() -> None:
     (finding,) = findings(lambda flights, _: flights.rekey("origin").write("t"))
     assert finding.then == "correct the name; flights has tailnum, dep_delay, hops, place, _offset, _partition"

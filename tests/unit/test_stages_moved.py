@@ -59,9 +59,28 @@ def test_a_stage_that_reads_exchanges_only_has_as_many_tasks_as_the_largest_that
         ("b", 3, 0),
         ("ra.exchange+rb.exchange", 8, 1),
     ]
-    assert stage_reason(plan.stages[2]).startswith("the most cosets of a stage that feeds it = 8; whole partitions")
+    assert stage_reason(plan.stages[2]).startswith(
+        "the most cosets of a stage that feeds it (without elastic) = 8; whole partitions"
+    )
     doubled = made(pipeline, move("ra", "met"), move("rb", "met"), settings=Settings.parse(scheme=["met=elastic(2)"]))
     assert doubled.stages[2].cosets == 16
+
+
+def waves_of(*schemes: str) -> list[int]:
+    """How many cosets three stages have that follow each other; the last reads what the first left as a result too."""
+    pipeline = pipeline_of()
+    counted = stream(pipeline, "a", 12).aggregate("count(*) AS n", name="counted")
+    other = counted.rekey("j", name="moved").aggregate("count(*) AS m", name="again")
+    counted.join(other.rekey("k", name="back"), "1 AS one", name="both").write("t")
+    moves = (move("moved", "again"), move("back", "both", key="k"))
+    return [stage.cosets for stage in made(pipeline, *moves, settings=Settings.parse(scheme=schemes)).stages]
+
+
+def test_a_factor_multiplies_the_tasks_of_its_own_stage_and_of_no_later_one() -> None:
+    assert waves_of() == [12, 12, 12]
+    assert waves_of("elastic(3)") == [36, 36, 36]
+    assert waves_of("counted=elastic(3)") == [36, 12, 12]
+    assert waves_of("counted=tasks(6)", "again=elastic(3)") == [6, 18, 6]
 
 
 @pytest.mark.parametrize(("one", "other", "count"), [(4, 6, 12), (7, 9, 9)])

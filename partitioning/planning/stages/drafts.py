@@ -29,7 +29,7 @@ class Draft(Value, frozen=True):
     """A part with its cosets and the residues that its tasks own, None if each partition has a task.
 
     `keeps` says whether equal keys have to be kept together, `key_hashes` how the records of what it reads and of its
-    steps lie. `wants` is how many partitions it wants of an exchange.
+    steps lie. `wants` is how many partitions it wants of an exchange. Later stages go by its `natural` count.
     """
 
     part: Part
@@ -40,6 +40,7 @@ class Draft(Value, frozen=True):
     keeps: bool
     key_hashes: Mapping[str, KeyHashes]
     wants: int
+    natural: int
 
     @property
     def cosets(self) -> int:
@@ -90,15 +91,16 @@ class _Drafter:
     def draft(self, part: Part, choice: Choice) -> Draft:
         keeps = any(step.keyed or step.name in self._leaving for step in part.steps)
         lying = {read: self._lying(read) for read in part.reads}
-        feeding = [self._homes[read.step].cosets for read in part.reads if read.kind is not ReadKind.STREAM]
+        feeding = [self._homes[read.step].natural for read in part.reads if read.kind is not ReadKind.STREAM]
         scheme = choice.scheme or (COGROUP if keeps or choice.partitioner else MAX)
         together = tuple(step.name for step in part.steps if gathers(step))
         refused = TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
         count = self._taken(self._task_count, part, choice, scheme, lying, feeding) or refused
         wants = max(feeding, default=1) if count.scheme == MAX else count.cosets
+        natural = count.natural
         shares = self._taken(self._dealt, part, choice, count, lying) if choice.partitioner else None
-        if shares is not None:
-            count, wants = replace(count, cosets=shares.cosets), shares.cosets
+        if shares is not None and shares.cosets != count.cosets:
+            count, wants, natural = replace(count, cosets=shares.cosets), shares.cosets, shares.cosets
         rule = None if count.scheme == MAX else tuple((residue,) for residue in range(count.cosets))
         read = {read.step: placement.key_hash for read, placement in lying.items()}
         draft = Draft(
@@ -110,6 +112,7 @@ class _Drafter:
             keeps,
             placed_by(part.steps, read, self._keys),
             wants,
+            natural,
         )
         streams = (read.step for read in part.reads if read.kind is ReadKind.STREAM)
         for name in (*(step.name for step in part.steps), *streams):
@@ -149,7 +152,9 @@ class _Drafter:
         return count
 
     def _count(self, read: Read, lying: Placement) -> int | None:
-        """The partition count that a part goes by."""
+        """The partition count that a part goes by: of a result that without the factor of the stage that left it."""
+        if read.kind is ReadKind.RESULT:
+            return self._homes[read.step].natural
         over = self._basis.changeovers.get(read.step) if read.kind is ReadKind.STREAM else None
         return over.count if over else lying.partitions or None
 

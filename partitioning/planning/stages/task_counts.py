@@ -18,11 +18,18 @@ MOST_OF_COMMON = 4
 
 
 class TaskCount(Value, frozen=True):
-    """L of a stage, and why. In a `gathered` one some step needs all records in one task."""
+    """L of a stage, and why; `natural` is L without the factor of an `elastic` scheme.
+
+    In a `gathered` stage some step needs all records in one task.
+    """
 
     scheme: Scheme
     cosets: int
     why: TaskCountReason
+
+    @property
+    def natural(self) -> int:
+        return max(1, self.cosets // self.scheme.factor)
 
     @property
     def gathered(self) -> bool:
@@ -35,9 +42,9 @@ def task_count(
     """L of a part whose inputs have these partition counts.
 
     A count of None is that of an exchange, which gets as many partitions as its reader wants. A stage that reads
-    only such has as many cosets as the largest of the stages that feed it, whose cosets are `feeding` (Kafka
-    Streams' rule). A stage in which some step needs all records together has one, whatever is chosen for all;
-    `named` says that the scheme was chosen for it.
+    only such goes by the largest of the stages that feed it, whose natural counts are `feeding` (Kafka Streams'
+    rule): a factor multiplies the tasks of its own stage, and no later one's. A stage in which some step needs all
+    records together has one, whatever is chosen for all; `named` says that the scheme was chosen for it.
 
     Raises Refused if such a stage was given more than one task.
     """

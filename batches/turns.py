@@ -1,0 +1,136 @@
+"""Turns: who is at a piece of a batch's work right now, so that several runners share it instead of each doing all.
+
+A turn is a hint and decides nothing: two who run a task group at once leave the same rows, and the first receipt
+counts. Whoever has a turn stores its document anew every few seconds. Who waits for it watches by a clock of its own
+whether the document changes; no two clocks are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import ClassVar
+
+import psutil
+
+from partitioning.documents.document import decode, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.errors import CosetError, OutcomeUnknown
+from partitioning.model.plan import Plan
+from partitioning.values import Document, replace
+
+BEAT_SECONDS = 3.0
+# Who was silent for so long is taken for gone. If it is not, some work is done twice, and counts once.
+SILENT_SECONDS = 12.0
+
+
+CHECK = "check"
+
+
+def group_work(number: int) -> str:
+    """What running a task group is called here."""
+    return f"group-{number}"
+
+
+class Turn(Document, frozen=True):
+    """A turn that a process has; `started` is when it was, in milliseconds since 1970."""
+
+    FORMAT: ClassVar[str] = "coset.turn/1"
+
+    turn: str
+    host: str
+    process: int
+    started: int
+    beats: int = 0
+
+    @classmethod
+    def of_this_process(cls) -> Turn:
+        """A new one."""
+        return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid(), _started(os.getpid()))
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process is known to have ended, as it can be on its own host."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            return _started(self.process) != self.started
+        except psutil.NoSuchProcess:
+            return True
+
+
+class Turns:
+    """The turns of a batch, for one runner of it. Threads may share it."""
+
+    def __init__(
+        self, ledger: Ledger, plan: Plan, *, beat: float = BEAT_SECONDS, silent: float = SILENT_SECONDS
+    ) -> None:
+        self._ledger = ledger
+        self._batch = plan.batch
+        self._beat = beat
+        self._silent = silent
+        self._cancelled = Event()
+
+    @contextmanager
+    def turn(self, work: str, *, wait: bool) -> Iterator[bool]:
+        """Have the turn at a piece of work, as `group_work` and CHECK name it.
+
+        It gives False if another has it and is not waited for, or no longer.
+        """
+        key = self._ledger.key("turns", self._batch, work)
+        while (ours := self._take(key)) is None and wait and not self._cancelled.is_set():
+            self._wait_for_other(key)
+        if ours is None:
+            yield False
+            return
+        done = Event()
+        beating = Thread(target=self._beat_until, args=(done, key, ours), daemon=True)
+        beating.start()
+        try:
+            yield True
+        finally:
+            done.set()
+            beating.join(self._beat)
+            with suppress(CosetError):
+                self._ledger.store.delete(key)
+
+    def cancel(self) -> None:
+        """Let nobody wait any more."""
+        self._cancelled.set()
+
+    def _take(self, key: str) -> Turn | None:
+        ours = Turn.of_this_process()
+        try:
+            stored = self._ledger.store.put_new(key, encode(ours))
+        except OutcomeUnknown:
+            # Another had it, and gave it back before it could be read.
+            return None
+        return ours if stored == encode(ours) else None
+
+    def _wait_for_other(self, key: str) -> None:
+        """Until nobody has the turn; who has ended or is silent does not keep it."""
+        last, heard = None, time.monotonic()
+        while (data := self._ledger.store.get(key)) is not None and not self._cancelled.is_set():
+            now = time.monotonic()
+            if data != last:
+                last, heard = data, now
+            if now - heard > self._silent or decode(Turn, data, self._ledger.uri(key)).ended:
+                self._ledger.store.delete(key)
+                return
+            self._cancelled.wait(self._beat)
+
+    def _beat_until(self, done: Event, key: str, turn: Turn) -> None:
+        while not done.wait(self._beat):
+            turn = replace(turn, beats=turn.beats + 1)
+            # Nothing depends on it.
+            with suppress(CosetError):
+                self._ledger.store.put(key, encode(turn))
+
+
+def _started(process: int) -> int:
+    return int(psutil.Process(process).create_time() * 1000)

@@ -1,0 +1,63 @@
+"""Airflow's API on the port that the compose file publishes, as a user's browser reaches it."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+from tests.compose.engine import Failed
+
+_STARTED_WITHIN_SECONDS = 240
+_ENDED_WITHIN_SECONDS = 600
+
+
+class AirflowApi:
+    """Asks Airflow as its admin."""
+
+    def __init__(self, port: int) -> None:
+        self._root = f"http://127.0.0.1:{port}"
+        self._token = ""
+
+    def wait_until_started(self, dag: str, password: Callable[[], str]) -> None:
+        """Wait for the scheduler, log in, and wait for the DAG. Raises Failed if that takes too long."""
+        deadline = time.monotonic() + _STARTED_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if self._ask("GET", "/api/v2/monitor/health")["scheduler"]["status"] == "healthy":
+                    login = {"username": "admin", "password": password()}
+                    self._token = self._ask("POST", "/auth/token", login)["access_token"]
+                    self._ask("GET", f"/api/v2/dags/{dag}")
+                    return
+            except (OSError, urllib.error.HTTPError):
+                pass
+            time.sleep(1)
+        raise Failed(f"Airflow has not started within {_STARTED_WITHIN_SECONDS} seconds, or has no DAG {dag}")
+
+    def run(self, dag: str, meanwhile: Callable[[], None]) -> list[dict[str, Any]]:
+        """Start the DAG by hand and wait for its end; its task instances. Raises Failed if it does not succeed."""
+        self._ask("PATCH", f"/api/v2/dags/{dag}", {"is_paused": False})
+        run = self._ask("POST", f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None})["dag_run_id"]
+        where = f"/api/v2/dags/{dag}/dagRuns/{run}"
+        deadline = time.monotonic() + _ENDED_WITHIN_SECONDS
+        while (state := self._ask("GET", where)["state"]) in ("queued", "running"):
+            if time.monotonic() > deadline:
+                raise Failed(f"run {run} has not ended within {_ENDED_WITHIN_SECONDS} seconds")
+            meanwhile()
+        tasks: list[dict[str, Any]] = self._ask("GET", f"{where}/taskInstances")["task_instances"]
+        if state != "success":
+            told = ", ".join(f"{task['task_id']} {task['map_index']}: {task['state']}" for task in tasks)
+            raise Failed(f"run {run} ended as {state}: {told}")
+        return tasks
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._root + path, data, headers, method=method)
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+            return json.load(answer)

@@ -1,0 +1,56 @@
+"""Runs in the image, beside Airflow: what is published, where its groups ran, and whether a document has the secret.
+
+python -m tests.compose.published
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+from dags.pipelines.tail_activity import pipeline
+from demo.comparison import compare
+from partitioning.documents import locations
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+
+
+def main() -> None:
+    store = S3Store(os.environ["COSET_STORE"])
+    ledger = Ledger(store, pipeline.name)
+    newest = ledger.standing().published
+    published = []
+    for number in range(newest.batch + 1 if newest else 0):
+        plan = ledger.plan(number)
+        assert plan is not None
+        locality = locations.read(store, plan)
+        published.append({"groups": len(plan.groups), "ran at": sorted((locality.groups if locality else {}).values())})
+    results = compare(ledger, pipeline.name)
+    told = {
+        "published": published,
+        "aircraft": results.aircraft,
+        "different": results.different,
+        "equal": results.equal,
+        "documents": _documents(store),
+        "with the secret": _with_secret(store),
+    }
+    print(json.dumps(told))
+
+
+def _documents(store: S3Store) -> int:
+    return sum(1 for entry in store.list("") if not entry.key.endswith(".parquet"))
+
+
+def _with_secret(store: S3Store) -> list[str]:
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+    return [entry.key for entry in store.list("") if secret in _content(store, entry.key)]
+
+
+def _content(store: S3Store, key: str) -> bytes:
+    data = store.get(key) or b""
+    return gzip.decompress(data) if key.endswith(".gz") else data
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""docker-compose.yml publishes batches, with executors on the worker's container: `make compose-test`.
+
+It needs the standard library only. COMPOSE is the composer, with its own options, if not `docker compose`;
+COMPOSE_BUILD_ARGS is what its `build` is given.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.compose.airflow_api import AirflowApi
+from tests.compose.engine import Compose, Failed
+
+DAG = "tail_activity"
+# Of a batch, as the DAG's settings say.
+GROUPS = 2
+SOURCE = "s3://landing/topics"
+PASSWORDS = "/airflow/simple_auth_manager_passwords.json.generated"
+WORK = "/tmp/spark-work"
+EXECUTOR = "CoarseGrainedExecutorBackend"
+# What each service's own process is called: it is the first of its container, so that the container ends with it.
+FIRST = {
+    "seaweedfs": "weed",
+    "spark-master": "deploy.master.Master",
+    "spark-worker": "deploy.worker.Worker",
+    "airflow": "airflow standalone",
+}
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    begun, compose = time.monotonic(), Compose()
+    try:
+        with compose.project():
+            with step("build the image"):
+                compose.build()
+            _publish_two_batches(compose)
+    except Failed as failed:
+        print(f"FAILED after {time.monotonic() - begun:.0f} s: {failed}")
+        return 1
+    print(f"All is as it has to be, after {time.monotonic() - begun:.0f} s; nothing is left of it")
+    return 0
+
+
+def _publish_two_batches(compose: Compose) -> None:
+    airflow = _started(compose)
+    _check_containers(compose)
+    _land(compose, 0)
+    _check_secret(compose)
+    _land(compose, 1)
+    _run_dag(compose, airflow)
+    _check_worker(compose)
+    with step("stop everything, and keep the data"):
+        compose("down")
+    airflow = _started(compose)
+    _land(compose, 2)
+    _run_dag(compose, airflow)
+    _check_worker(compose)
+    _check_published(compose)
+
+
+@contextmanager
+def step(name: str) -> Iterator[list[str]]:
+    """A line for what is done: its name, what is said of it, and its seconds."""
+    begun, said = time.monotonic(), list[str]()
+    yield said
+    print(f"{time.monotonic() - begun:6.1f} s  {': '.join([name, *said])}", flush=True)
+
+
+def _started(compose: Compose) -> AirflowApi:
+    with step("start the containers"):
+        compose("up", "--detach", "--no-build")
+    airflow = AirflowApi(compose.port)
+    with step("wait for Airflow and its DAG"):
+        airflow.wait_until_started(DAG, lambda: json.loads(compose.inside("airflow", "cat", PASSWORDS))["admin"])
+    return airflow
+
+
+def _check_containers(compose: Compose) -> None:
+    with step("look into the containers") as said:
+        for service, name in FIRST.items():
+            first = _commands(compose, service, "/proc/1/cmdline")
+            check(len(first) == 1 and name in first[0], f"process 1 of {service} is {first}")
+            told = compose.inside(service, "hostname").strip()
+            check(told == service, f"the host name of {service} is {told}")
+        for service in ("spark-master", "spark-worker"):
+            given = [line for line in compose.inside(service, "env").splitlines() if line.startswith("AWS_")]
+            check(not given, f"{service} has variables that begin with AWS_")
+        for service in ("spark-worker", "airflow"):
+            written = compose.tried_inside(service, "touch", "/coset/written")
+            check(written.returncode != 0, f"{service} can write to the checkout")
+        said.append("own processes first, no AWS_ variables at Spark's, the checkout is read-only")
+
+
+def _check_secret(compose: Compose) -> None:
+    with step("ask for the store with a wrong secret") as said:
+        refused = compose.tried_inside(
+            "airflow", "coset", "status", DAG, variables={"AWS_SECRET_ACCESS_KEY": "0" * len(compose.secret)}
+        )
+        check(refused.returncode != 0, f"a wrong secret is accepted: {refused.stdout}")
+        check("AWS_SECRET_ACCESS_KEY" in refused.stdout, f"a wrong secret is answered by {refused.stdout}")
+        said.append(f"exit code {refused.returncode}")
+    with step("ask with the right one"):
+        compose.inside("airflow", "coset", "status", DAG)
+
+
+def _land(compose: Compose, part: int) -> None:
+    with step(f"land part {part}") as said:
+        said.append(compose.inside("airflow", "python", "-m", "demo.landing", str(part), SOURCE).strip())
+
+
+def _run_dag(compose: Compose, airflow: AirflowApi) -> None:
+    """Run the DAG once. Its groups run together on the worker, and no command line has the secret meanwhile."""
+    at_once = [0]
+
+    def look() -> None:
+        commands = _commands(compose, "spark-worker")
+        at_once.append(sum(EXECUTOR in command for command in commands))
+        shown = [command for command in [*commands, *_commands(compose, "airflow")] if compose.secret in command]
+        check(not shown, "a command line has the secret")
+
+    with step(f"run the DAG {DAG}") as said:
+        tasks = airflow.run(DAG, look)
+        said.append(f"{len(tasks)} tasks; looked {len(at_once) - 1} times, up to {max(at_once)} executors at once")
+    check(max(at_once) > 1, "the task groups ran one after the other")
+
+
+def _check_worker(compose: Compose) -> None:
+    """Each group was an application with its executor on the worker, and no log has the secret."""
+    with step("look for the secret in the logs") as said:
+        applications = compose.inside("spark-worker", "ls", WORK).split()
+        check(len(applications) == GROUPS, f"{GROUPS} groups ran, and the worker has {applications}")
+        for service, folder in (("spark-worker", WORK), ("airflow", "/airflow/logs"), ("airflow", "/airflow/docs")):
+            searched = compose.tried_inside(service, "grep", "-rlFf", "-", folder, given=f"{compose.secret}\n")
+            check(searched.returncode == 1, f"the secret is in {folder} of {service}: {searched.stdout}")
+        check(compose.secret not in compose.logs(), "the secret is in what the containers say")
+        said.append(f"not there; the worker ran {', '.join(applications)}")
+
+
+def _check_published(compose: Compose) -> None:
+    with step("compare the table with the raw data") as said:
+        told: dict[str, Any] = json.loads(compose.inside("airflow", "python", "-m", "tests.compose.published"))
+        check(told["equal"] and told["aircraft"] > 0, f"the table differs from the raw data: {told}")
+        said.append(f"{told['aircraft']:,} aircraft, {told['different']} differ")
+    for number, batch in enumerate(told["published"]):
+        expected = ["airflow"] * batch["groups"]
+        check(batch["ran at"] == expected, f"the groups of batch {number} ran at {batch['ran at']}, not {expected}")
+    check(len(told["published"]) == 2, f"two batches were run, and published are {told['published']}")
+    check(not told["with the secret"], f"the secret is in {told['with the secret']}")
+    print(f"Two batches are published, by groups that ran at airflow; no secret in {told['documents']} documents")
+
+
+def _commands(compose: Compose, service: str, files: str = "/proc/[0-9]*/cmdline") -> list[str]:
+    """The command lines of a container's processes, some of which may end meanwhile."""
+    shown = compose.tried_inside(
+        service, "sh", "-c", f"for file in {files}; do tr '\\0' ' ' < $file && echo; done 2> /dev/null"
+    )
+    return [line for line in shown.stdout.splitlines() if line.strip()]
+
+
+def check(is_so: object, otherwise: str) -> None:
+    """Raise Failed, with what is otherwise, if it is not so."""
+    if not is_so:
+        raise Failed(otherwise)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

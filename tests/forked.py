@@ -1,0 +1,99 @@
+"""`coset` commands, each a process of its own, without the seconds that an interpreter needs to import everything.
+
+They are forked from one process that has imported what commands use and has done nothing else. Its own arguments,
+environment, folder, output, process group and end make such a command what `.venv/bin/coset` is, but for the start.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+_IMPORTED = (
+    "cli.assign",
+    "cli.batches",
+    "cli.diff",
+    "cli.main",
+    "cli.plans",
+    "cli.sizes",
+    "cli.status",
+    "batches.audit",
+    "batches.continuity",
+    "batches.publication",
+    "batches.runners.connect",
+    "batches.runners.local",
+    "batches.runners.spark",
+    "batches.runners.spark_submit",
+    "expectations.checkpoint",
+    "expectations.docs",
+)
+_ENDS_WITHIN_SECONDS = 300
+
+_forked = multiprocessing.get_context("forkserver")
+_forked.set_forkserver_preload(list(_IMPORTED))
+
+
+def coset(
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    first: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as `subprocess.run` would; `first` is called in its process before it begins."""
+    with TemporaryDirectory() as written:
+        out, err = Path(written, "stdout"), Path(written, "stderr")
+        command = partial(_command, words, dict(environment or os.environ), folder or Path.cwd(), out, err, first)
+        process = _forked.Process(target=command)
+        process.start()
+        try:
+            process.join(_ENDS_WITHIN_SECONDS)
+            if process.exitcode is None:
+                raise subprocess.TimeoutExpired(words, _ENDS_WITHIN_SECONDS)
+            return subprocess.CompletedProcess(words, process.exitcode, out.read_text(), err.read_text())
+        finally:
+            process.kill()
+            process.join()
+            process.close()
+
+
+def _command(
+    words: tuple[str, ...],
+    environment: Mapping[str, str],
+    folder: Path,
+    out: Path,
+    err: Path,
+    first: Callable[[], None] | None,
+) -> None:
+    """What the forked process does."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, path in ((1, out), (2, err)):
+        with path.open("wb") as to:
+            os.dup2(to.fileno(), number)
+    # What is made here ends with the process, as its own do.
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.argv = ["coset", *words]
+    if first is not None:
+        first()
+    try:
+        _main()
+    finally:
+        # A process of `multiprocessing` ends without it.
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+
+
+def _main() -> None:
+    from cli.main import main
+
+    main()

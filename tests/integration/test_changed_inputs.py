@@ -1,0 +1,88 @@
+"""Landed files that change while a batch runs, and what it costs to see that: one listing, whatever reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches import steps
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.streams import InputFile
+from tests.faults import FaultProxy
+from tests.landed import land_table
+from tests.running import run_groups
+
+FILES, TASKS = 24, 8
+Change = Callable[[S3Store, str], None]
+
+
+def planned(store: S3Store) -> BatchRef:
+    """A batch of one stream partition in many files, which many tasks read."""
+    source = f"{store.root}/topics"
+    table = pa.table({"tailnum": [f"N{number % 100}" for number in range(960)], "delay": range(960)})
+    land_table(table, "flights", source, key="tailnum", partitions=1, files=FILES)
+    pipeline = Pipeline("delays", source=source)
+    flights = pipeline.stream("flights", key="tailnum", partitions=1)
+    flights.aggregate("count(*) AS flights", name="tails").write("delays")
+    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=[f"elastic({TASKS})"], groups=2))
+    assert ref is not None
+    return ref
+
+
+def files_of(ref: BatchRef) -> tuple[InputFile, ...]:
+    return ref.load()[1].stream("flights").partitions[0].files
+
+
+def remove(store: S3Store, key: str) -> None:
+    store.delete(key)
+
+
+def rewrite(store: S3Store, key: str) -> None:
+    """The same bytes but for one."""
+    data = bytearray(store.get(key) or b"")
+    data[-20] ^= 1
+    store.put(key, bytes(data))
+
+
+@pytest.mark.parametrize(("change", "says"), [(rewrite, "changed"), (remove, "gone")])
+def test_a_file_that_changed_after_it_was_opened_is_refused_and_what_was_read_is_not_used(
+    change: Change, says: str, store: S3Store, tmp_path: Path
+) -> None:
+    ref = planned(store)
+    run_groups(ref)
+    path = files_of(ref)[5].path
+    key = path.removeprefix(f"{store.root}/")
+    before = store.get(key)
+    assert before is not None
+    change(store, key)
+    with pytest.raises(Refused, match=f"the file is {says}|the file was {says}") as refused:
+        steps.audit(ref)
+    (finding,) = refused.value.findings
+    assert finding.where == path
+    assert "restore the file as it was planned" in finding.then
+    assert "coset replan delays" in finding.then
+
+    # What the next step says helps; what was read is read again.
+    store.put(key, before)
+    with pytest.raises(Refused, match="has no receipt"):
+        steps.audit(ref)
+    run_groups(ref)
+    assert "attempt 1, is audited" in steps.audit(ref)
+    assert "attempt 1" in steps.check(ref, tmp_path)
+
+
+def test_each_task_looks_at_a_file_once_and_the_audit_at_none(store: S3Store, proxy: FaultProxy) -> None:
+    ref = planned(store)
+    proxy.spoil("answer lost", "HEAD", "/topics/", times=0)
+    run_groups(ref)
+    assert proxy.heal() == FILES * TASKS
+    proxy.spoil("answer lost", "HEAD|GET", "/topics/|prefix=.*topics/", times=0)
+    steps.audit(ref)
+    assert proxy.heal() == 1

@@ -1,0 +1,74 @@
+"""The demo's servers, and all of Airflow, end with the command that started them, however that ends."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from batches.runners.ports import free_ports
+from tests.small import until
+from tests.started import kill_all_that_name, started
+
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("served")
+    yield folder
+    kill_all_that_name(folder)
+
+
+def serve(home: Path, *words: str) -> list[str]:
+    return [sys.executable, "-m", "cli.main", "serve", "--home", str(home), *words]
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_servers_end_with_the_command_that_started_them(told: signal.Signals, home: Path) -> None:
+    with started(serve(home)) as serving:
+        assert serving.stdout is not None
+        assert any(line.startswith("Ctrl-C ends it") for line in serving.stdout)
+        begun = psutil.Process(serving.pid).children(recursive=True)
+        assert {"weed", "java"} <= {process.name() for process in begun}
+        serving.send_signal(told)
+        assert serving.wait(30) == {signal.SIGINT: 0, signal.SIGTERM: 128 + told, signal.SIGKILL: -told}[told]
+    assert psutil.wait_procs(begun, timeout=30)[1] == []
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+def test_all_of_airflow_ends_with_the_command_that_started_it(told: signal.Signals, home: Path) -> None:
+    (port,) = free_ports(1)
+    with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
+        assert serving.stdout is not None
+        assert any(f"http://127.0.0.1:{port}, admin's password in {home}" in line for line in serving.stdout)
+        assert until(lambda: _answers(port), within=180)
+        begun = psutil.Process(serving.pid).children(recursive=True)
+        names = [process.name() for process in begun]
+        assert {"weed", "java", "airflow"} <= set(names)
+        assert len([name for name in names if "airflow" in name]) > 4
+        serving.send_signal(told)
+        serving.wait(30)
+    assert psutil.wait_procs(begun, timeout=60)[1] == []
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_only_one_process_serves_a_folder(tmp_path: Path) -> None:
+    with started(serve(tmp_path)) as first:
+        assert first.stdout is not None
+        assert any(line.startswith("export AWS_ENDPOINT_URL=") for line in first.stdout)
+        second = subprocess.run(serve(tmp_path), capture_output=True, text=True, check=False)
+        first.terminate()
+        first.wait(30)
+    assert second.returncode == 3
+    assert "another process serves this folder" in second.stderr

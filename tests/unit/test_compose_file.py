@@ -1,0 +1,53 @@
+"""docker-compose.yml, as far as it can be judged without containers. `make compose-test` brings it up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+FILE = yaml.safe_load((Path(__file__).parents[2] / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = FILE["services"]
+# Their credentials come with each application, from its driver.
+SPARK = ("spark-master", "spark-worker")
+
+services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_a_spark_container_has_no_credentials_and_does_not_share_the_hosts_environment(name: str) -> None:
+    service = SERVICES[name]
+    assert "env_file" not in service
+    given = service.get("environment", {})
+    assert isinstance(given, dict)
+    assert not [variable for variable, value in given.items() if variable.startswith("AWS_") or "$" in str(value)]
+
+
+@services
+def test_the_checkout_is_mounted_read_only(service: dict[str, Any]) -> None:
+    assert all(volume.endswith(":ro") for volume in service["volumes"] if volume.startswith("."))
+
+
+@services
+def test_ports_are_published_on_loopback_only(service: dict[str, Any]) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+
+
+@services
+def test_each_container_has_a_name_that_stays(service: dict[str, Any]) -> None:
+    assert service["hostname"]
+
+
+@services
+def test_both_composers_can_start_it(service: dict[str, Any]) -> None:
+    """podman-compose ignores configs and secrets of the file's own, and health checks need systemd there."""
+    assert not {"configs", "secrets"} & (FILE.keys() | service.keys())
+    assert isinstance(service.get("depends_on", []), list), "conditions are not waited for everywhere"
+
+
+def test_no_secret_has_a_value_in_the_file() -> None:
+    given = SERVICES["seaweedfs"]["environment"]
+    assert given == {name: SERVICES["airflow"]["environment"][name] for name in given}
+    assert all(value.startswith("${") and ":?" in value for value in given.values())

@@ -1,0 +1,55 @@
+"""Residues of hashes: a product says what a division says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from spark_jobs.residues import among, is_one_of, residues
+
+NARROW, WIDE = np.dtype(np.uint32), np.dtype(np.uint64)
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int) -> tuple[int, int, int, int]:
+    """A modulus, the first residue, how many, and a hash that is near one of their ends or anywhere."""
+    modulus = draw(st.integers(1, 40) | st.integers(1, most))
+    first = draw(st.integers(0, modulus - 1))
+    many = draw(st.integers(1, modulus - first) | st.just(1))
+    near = draw(st.sampled_from([first - 1, first, first + many - 1, first + many])) % modulus
+    beside = near + modulus * draw(st.integers(0, (most - near) // modulus))
+    return modulus, first, many, draw(st.just(beside) | st.integers(0, most))
+
+
+def says(case: tuple[int, int, int, int], kind: np.dtype) -> bool:
+    modulus, first, many, h = case
+    return bool(among(kind.type(h), residues(modulus, first, many, kind)))
+
+
+@given(cases(2**32 - 1))
+@example((1, 0, 1, 2**32 - 1))
+@example((2**32 - 1, 2**32 - 2, 1, 2**32 - 2))
+def test_narrow_hashes_are_told_by_a_product(case: tuple[int, int, int, int]) -> None:
+    modulus, first, many, h = case
+    assert says(case, NARROW) == (first <= h % modulus < first + many)
+    assert residues(modulus, first, many, NARROW).by_product == (many < modulus)
+
+
+@given(cases(2**64 - 1))
+def test_wide_hashes_are_told_too(case: tuple[int, int, int, int]) -> None:
+    modulus, first, many, h = case
+    assert says(case, WIDE) == (first <= h % modulus < first + many)
+
+
+@given(st.integers(2**32, 2**62), st.integers(0, 2**32 - 1), st.data())
+def test_a_modulus_may_be_larger_than_any_hash(modulus: int, h: int, data: st.DataObject) -> None:
+    many = data.draw(st.integers(1, modulus))
+    assert says((modulus, 0, many, h), NARROW) == (h < many)
+
+
+@pytest.mark.parametrize("owned", [(3,), (0, 3, 5), ()])
+def test_one_of_several_residues(owned: tuple[int, ...]) -> None:
+    ascending = np.array(owned, np.uint64)
+    assert [residue for residue in range(7) if is_one_of(np.uint64(residue), ascending)] == list(owned)
