@@ -26,7 +26,7 @@ airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page run
 	@$(BIN)/coset serve --airflow
 
 test: $(READY) ## Run every test, several files at once
-	@$(BIN)/python -m pytest --numprocesses 3
+	@$(BIN)/python -m pytest --numprocesses 4
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)

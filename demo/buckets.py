@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import boto3
 from botocore.config import Config
@@ -28,10 +29,11 @@ def wait_for_buckets(
 
     Raises Unreachable if it cannot within a minute, or runs no longer.
     """
+    client = _client(environment)
     deadline, said = time.monotonic() + _READY_WITHIN_SECONDS, "it was not asked"
     while time.monotonic() < deadline and is_running():
         try:
-            _make_buckets(buckets, environment)
+            _make_buckets(client, buckets)
         except (BotoCoreError, ClientError) as error:
             said = str(error)
             time.sleep(_TRY_EVERY_SECONDS)
@@ -41,8 +43,8 @@ def wait_for_buckets(
     raise Unreachable(Finding(f"the S3 server cannot be used: {said}", where, "read its log, then try again"))
 
 
-def _make_buckets(buckets: Sequence[str], environment: Mapping[str, str]) -> None:
-    client = boto3.client(
+def _client(environment: Mapping[str, str]) -> Any:
+    return boto3.client(
         "s3",
         endpoint_url=environment["AWS_ENDPOINT_URL"],
         aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
@@ -50,6 +52,9 @@ def _make_buckets(buckets: Sequence[str], environment: Mapping[str, str]) -> Non
         region_name=environment["AWS_REGION"],
         config=Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=10),
     )
+
+
+def _make_buckets(client: Any, buckets: Sequence[str]) -> None:
     have = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
     for bucket in buckets:
         if bucket in have:

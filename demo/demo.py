@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from batches.planning import preview
@@ -29,7 +29,7 @@ from partitioning.explain.explain import explain
 from partitioning.model.plan import Plan
 
 _NAME = pipeline.name
-_LOOK_EVERY_SECONDS = 0.3
+_LOOK_EVERY_SECONDS = 1
 _AIRFLOW_ENDS_WITHIN_SECONDS = 10
 _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
@@ -144,7 +144,8 @@ def _watched(process: subprocess.Popen[bytes], ledger: Ledger, number: int) -> I
                 yield name, text
         if ended:
             return
-        time.sleep(_LOOK_EVERY_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_EVERY_SECONDS)
 
 
 def _documents(ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from great_expectations.core.expectation_validation_result import (
     ExpectationValidationResult,
 )
 from great_expectations.data_context.types.base import ProgressBarsConfig
+from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import get_expectation_impl
 
@@ -229,16 +230,18 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
     context = gx.get_context(mode="ephemeral")
     context.enable_analytics(False)
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    source = context.data_sources.add_pandas("batch")
+    source = PandasDatasource(name="batch")
     with tempfile.TemporaryDirectory(prefix="coset-check-") as folder:
-        definitions = []
         for place, question in enumerate(questions):
             # A checkpoint hands one data frame to all its suites, so tables go through files.
             path = Path(folder) / f"{place}.parquet"
             question.rows.save(path)
-            asset = source.add_parquet_asset(question.title, path=path)
-            assert asset is not None
-            data = asset.add_batch_definition_whole_dataframe("all rows")
+            source.add_parquet_asset(question.title, path=path)
+        # The context writes down all of its settings with each asset that a source gets later.
+        source = context.data_sources.add_pandas(source)
+        definitions = []
+        for question in questions:
+            data = source.get_asset(question.title).add_batch_definition_whole_dataframe("all rows")
             # What is asked of one block after the other belongs to a suite for each.
             expected = [expectation.copy(update={"id": None}) for expectation in question.expectations]
             suite = context.suites.add(gx.ExpectationSuite(question.title, expectations=expected))

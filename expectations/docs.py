@@ -11,6 +11,7 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def _page(plan: Plan, page: Page) -> str:
     )
 
 
+@cache
 def _template(name: str) -> jinja2.Template:
     return DefaultJinjaPageView(custom_views_directory=str(Path(__file__).with_name("pages"))).env.get_template(name)
 

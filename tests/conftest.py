@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -65,20 +66,41 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     started.stop()
 
 
-# Files that take a minute or more, the longest first: whoever runs files side by side begins with them.
+# Files that take half a minute or more, the longest first: whoever runs files side by side begins with them.
 LONGEST = (
     "test_passing_faults",
-    "test_kills",
     "test_demo",
     "test_runners",
+    "test_kills",
     "test_readme",
+    "test_faults",
+    "test_right_batches",
+    "test_cli",
     "test_serve",
     "test_proof",
-    "test_cli",
-    "test_dag_runs",
-    "test_task_group",
     "test_connect",
+    "test_dag_runs",
+    "test_kernel",
+    "test_task_group",
+    "test_steps_run",
+    "test_class_archive",
+    "test_group",
+    "test_changed_inputs",
+    "test_grouping",
+    "test_wrong_continuity",
+    "test_standalone",
+    "test_by_block",
+    "test_pipelines",
+    "test_planning",
+    "test_publication",
+    "test_wrong_coverage",
 )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

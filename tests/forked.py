@@ -13,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import TypeVar
 
 _IMPORTED = (
     "cli.assign",
@@ -26,6 +28,7 @@ _IMPORTED = (
     "cli.status",
     "batches.audit",
     "batches.continuity",
+    "batches.planning",
     "batches.publication",
     "batches.runners.connect",
     "batches.runners.local",
@@ -36,6 +39,9 @@ _IMPORTED = (
 )
 _ENDS_WITHIN_SECONDS = 300
 
+Answer = TypeVar("Answer")
+
+_all_are_ready: Barrier
 _forked = multiprocessing.get_context("forkserver")
 _forked.set_forkserver_preload(list(_IMPORTED))
 
@@ -61,6 +67,36 @@ def coset(
             process.kill()
             process.join()
             process.close()
+
+
+def at_once(count: int, prepared: Callable[[int], Callable[[], Answer]]) -> list[Answer]:
+    """What so many processes answer, which begin at one moment when all are prepared, each by its number.
+
+    They may say nothing else.
+    """
+    with _forked.Pool(count, _take_place, (_forked.Barrier(count), dict(os.environ))) as pool:
+        answers = pool.map_async(partial(_begin_together, prepared), range(count), chunksize=1)
+        return answers.get(_ENDS_WITHIN_SECONDS)
+
+
+def _take_place(begin: Barrier, environment: Mapping[str, str]) -> None:
+    global _all_are_ready
+    _all_are_ready = begin
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def _begin_together(prepared: Callable[[int], Callable[[], Answer]], number: int) -> Answer:
+    with TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        does = prepared(number)
+        _all_are_ready.wait(_ENDS_WITHIN_SECONDS)
+        answer = does()
+        sys.stderr.flush()
+        said.seek(0)
+        if error := said.read():
+            raise RuntimeError(error.decode())
+    return answer
 
 
 def _command(

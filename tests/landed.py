@@ -28,8 +28,9 @@ def land_table(
     for partition in range(partitions):
         mine = table.filter(pa.array([place == partition for place in places], pa.bool_()))
         step = -(-mine.num_rows // files) or 1
+        end = _end(stream, source, partition) if mine.num_rows else 0
         for first in range(0, mine.num_rows, step):
-            land_file(mine.slice(first, step), stream, source, partition, _end(stream, source, partition))
+            land_file(mine.slice(first, step), stream, source, partition, end + first)
 
 
 def land_file(

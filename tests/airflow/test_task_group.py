@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -11,6 +11,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from tests.small import until, working
 
 # Some seconds of DuckDB's time for a task, in little memory.
 SLOW = "sum(levenshtein(repeat(tailnum, 600), repeat(tailnum, 601))) AS work"
@@ -108,7 +109,7 @@ def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(conne
     task = operator(ref, connection)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.execute, {})
-        time.sleep(3)
+        assert until(lambda: working(os.getpid()))
         task.on_kill()
         with pytest.raises(AirflowException) as caught:
             running.result(timeout=10)

@@ -19,7 +19,7 @@ from tests.faults import FaultProxy
 from tests.landed import land_table
 from tests.running import run_groups
 
-FILES, TASKS = 24, 8
+FILES, TASKS = 6, 4
 Change = Callable[[S3Store, str], None]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from partitioning.model.schemes import Scheme, elastic
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 from tests.batches import erase
+from tests.forked import at_once
 from tests.landed import land_table
 from tests.late import arrive, decided, pipeline, published
 
@@ -238,39 +238,27 @@ def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: S3
     assert not list(store.list("late/"))
 
 
-# Each process asks for something else, so that their plans would differ.
-PLANNER = """
-import sys
-from partitioning.documents.document import digest
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
-from batches.planning import take_up
+def planner(root: str, number: int) -> Callable[[], str]:
+    """What a process does, which answers with the digest of the plan that it gets.
 
-root, number = sys.argv[1], int(sys.argv[2])
-made = Pipeline("late", source=root)
-made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
-print("ready", flush=True)
-sys.stdin.readline()
-print(digest(take_up(made, S3Store(root), Settings(groups=1 + number % 4, limit=1 + number)).plan))
-"""
+    Each asks for something else, so that their plans would differ.
+    """
+    made = Pipeline("late", source=root)
+    made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
+    store, asked = S3Store(root), Settings(groups=1 + number % 4, limit=1 + number)
+
+    def plan() -> str:
+        taken = take_up(made, store, asked).plan
+        assert taken is not None
+        return digest(taken)
+
+    return plan
 
 
 def test_sixteen_processes_that_plan_at_once_get_one_plan(store: S3Store) -> None:
     arrive(store, 0, 200)
-    pipe = subprocess.PIPE
-    commands = [[sys.executable, "-c", PLANNER, store.root, str(number)] for number in range(16)]
-    started = [subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) for command in commands]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    answers = [each.communicate(timeout=300) for each in started]
-    assert [error for _, error in answers if error] == []
+    digests = at_once(16, partial(planner, store.root))
     stored = Ledger(store, "late").plan(0)
     assert stored is not None
-    assert {answer.strip() for answer, _ in answers} == {digest(stored)}
+    assert digests == [digest(stored)] * 16
     assert [entry.key for entry in store.list("late/")] == ["late/plans/0.json.gz"]

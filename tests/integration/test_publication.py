@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from partitioning.values import replace
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
+from tests.forked import at_once
 
 
 def log_versions(root: str, table: str = "delays") -> int:
@@ -103,47 +104,18 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Stor
     assert log_versions(store.root) == 1
 
 
-PUBLISHER = """
-import sys
-from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
-from batches.publication import publish
-ledger = Ledger(S3Store(sys.argv[1]), sys.argv[2])
-plan = ledger.plan(int(sys.argv[3]))
-print("ready", flush=True)
-sys.stdin.readline()
-print(publish(ledger, plan))
-"""
-
-
-def publishers(root: str, batch: int, count: int) -> list[subprocess.Popen[str]]:
-    """Processes that have loaded the plan and publish it when they are told to."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PUBLISHER, root, NAME, str(batch)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(count)
-    ]
-    for each in started:
-        assert each.stdout is not None
-        assert each.stdout.readline() == "ready\n"
-    return started
+def publisher(root: str, number: int) -> Callable[[], str]:
+    """What a process does that has loaded the plan; it answers with what the publication says."""
+    ledger = Ledger(S3Store(root), NAME)
+    plan = ledger.plan(0)
+    assert plan is not None
+    return lambda: str(publish(ledger, plan))
 
 
 def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: S3Store) -> None:
     ledger, plan = decided(store.root)
-    started = publishers(store.root, 0, 16)
-    for each in started:
-        assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    answers = [each.communicate(timeout=300) for each in started]
-    assert [error for _, error in answers if error] == []
-    assert len({answer for answer, _ in answers}) == 1
+    answers = at_once(16, partial(publisher, store.root))
+    assert len(set(answers)) == 1
     assert log_versions(store.root) == 1
     assert rows(store.root) == expected(0)
     assert publish(ledger, plan).tables == (TableVersion("delays", 1),)

@@ -19,7 +19,7 @@ JARS = Path(pyspark.__file__).parent / "jars"
 JAVAS: dict[str, Mapping[str, str]] = {"the machine's": environment(), "from PyPI": java_from_pypi()}
 
 
-@pytest.fixture(params=list(JAVAS))
+@pytest.fixture(scope="module", params=list(JAVAS))
 def java(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment of a Java."""
     return dict(os.environ | JAVAS[request.param])
@@ -40,28 +40,38 @@ def run(java: Mapping[str, str], *options: str, jars: Path = JARS) -> str:
     ).stdout
 
 
-def test_the_archive_that_was_made_is_used(java: dict[str, str], tmp_path: Path) -> None:
-    folder = tmp_path / "a folder"
-    folder.mkdir()
-    archive = archive_file(java, folder)
-    assert archive is not None
+@pytest.fixture(scope="module")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spark's jars at another address, where they are others to Java."""
+    folder = tmp_path_factory.mktemp("spark") / "jars"
+    folder.symlink_to(JARS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def archive(java: dict[str, str], jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of those, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("a folder")
+    file = archive_file(java, folder)
+    assert file is not None
     assert archive_option(java, folder) == ""
-    run(java, making_option(archive))
-    option = archive_option(java, folder)
+    run(java, making_option(file), jars=jars)
+    return file
+
+
+def test_the_archive_that_was_made_is_used(java: dict[str, str], archive: Path, jars: Path) -> None:
+    option = archive_option(java, archive.parent)
     assert str(archive) in option
-    loaded = run(java, option, "-Xlog:class+load:stdout")
+    loaded = run(java, option, "-Xlog:class+load:stdout", jars=jars)
     spark = next(line for line in loaded.splitlines() if "org.apache.spark.deploy.SparkSubmit " in line)
     assert "shared objects file" in spark
 
 
-def test_an_archive_that_does_not_fit_is_left_out_without_a_word(java: dict[str, str], tmp_path: Path) -> None:
-    archive = archive_file(java, tmp_path)
-    assert archive is not None
-    (tmp_path / "jars").symlink_to(JARS)
-    run(java, making_option(archive), jars=tmp_path / "jars")
-    _starts_silently(java, tmp_path)
-    archive.unlink()
-    archive.write_bytes(b"no archive")
+def test_an_archive_that_does_not_fit_is_left_out_without_a_word(
+    java: dict[str, str], archive: Path, tmp_path: Path
+) -> None:
+    _starts_silently(java, archive.parent)
+    (tmp_path / archive.name).write_bytes(b"no archive")
     _starts_silently(java, tmp_path)
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from batches.runners import children
+from batches.runners.class_archive import archive_option
 from batches.runners.ports import free_ports
 from batches.runners.runner import Runner
 from batches.runners.spark import Spark
@@ -23,6 +24,8 @@ from tests.small import small_batch, until
 
 RUNNERS: Mapping[str, Callable[[str], Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
 HERE = "127.0.0.1"
+# What a JVM runs that soon ends is not worth optimising.
+QUICK = "-XX:TieredStopAtLevel=1"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ def standalone(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     bare = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     bare |= environment()
     bare["PYTHONPATH"] = str(Path(__file__).parents[2])
+    bare["SPARK_DAEMON_JAVA_OPTS"] = f"{QUICK} {archive_option(bare)}"
     processes = list[subprocess.Popen[bytes]]()
 
     def start(kind: str, *arguments: str, until_it_says: str) -> None:
@@ -71,7 +75,8 @@ def event_logs(standalone: Standalone, tmp_path: Path, monkeypatch: pytest.Monke
     events = standalone.folder / "events"
     events.mkdir(exist_ok=True)
     where = f"spark.eventLog.dir {events.as_uri()}"
-    settings = ("spark.eventLog.enabled true", "spark.eventLog.compress false", where)
+    quick = f"spark.executor.extraJavaOptions {QUICK} {archive_option(os.environ | environment())}"
+    settings = ("spark.eventLog.enabled true", "spark.eventLog.compress false", where, quick)
     (tmp_path / "spark-defaults.conf").write_text("\n".join(settings))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     return events
