@@ -85,7 +85,7 @@ def audit(batch: BatchRef) -> str:
     which of the two was read, so the attempt is closed then, and the next run makes another from the same plan.
     """
     from batches import audit as auditing  # noqa: PLC0415
-    from batches.receipts import receipts  # noqa: PLC0415
+    from partitioning.documents.receipts import receipts  # noqa: PLC0415
     from sources.pinned import not_as_planned  # noqa: PLC0415
 
     ledger, planned = batch.load()

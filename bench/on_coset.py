@@ -19,7 +19,8 @@ from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.artefact import Role
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
@@ -37,8 +38,8 @@ class Unproved:
 
     columns = ()
 
-    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
-        self._name, self._planned = ordered.read.name, planned
+    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+        self._name, self._planned = ordered.name, planned
 
     def records(self, batch: Batch) -> pa.RecordBatch:
         return batch.records
@@ -92,7 +93,7 @@ def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            sent = orders(plan, plan.groups[0], number, STORE)
+            sent = orders(plan, plan.groups[0], number, STORE, {})
             before = shuffled(spark)
             tasks = spark.parallelize(sent, len(sent)).map(lambda order: _receipt(order, inspect)).collect()
             receipts = tuple(msgspec.json.decode(task, type=TaskReceipt) for task in tasks)

@@ -11,9 +11,11 @@ from partitioning.documents import locations
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
+from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
+from partitioning.model.leaving import Left
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
@@ -39,7 +41,8 @@ def run_group(
 ) -> str:
     """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
 
-    Raises Refused if the plan has no such group, and with all findings of its tasks.
+    Raises Refused if the plan has no such group, if groups of earlier waves have not run on which it waits, and with
+    all findings of its tasks.
     """
     group = group_of(ledger, plan, number)
     name = group_name(plan, number)
@@ -50,7 +53,8 @@ def run_group(
     if ledger.receipt(plan.batch, attempt, number) is not None:
         return f"{name}: nothing to do, attempt {attempt} has run"
     location = check_location(provider.location())
-    tasks = _receipts(run_tasks(orders(plan, group, attempt, ledger.store.root)))
+    left = left_for(ledger, plan, attempt, group)
+    tasks = _receipts(run_tasks(orders(plan, group, attempt, ledger.store.root, left)))
     ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
@@ -74,9 +78,9 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     return group
 
 
-def orders(plan: Plan, group: TaskGroup, attempt: int, store: str) -> list[bytes]:
-    """The orders of a group's tasks, as documents: what each task is sent."""
-    return [encode(order_of(plan, digest(plan), ref, attempt, store)) for ref in group.tasks]
+def orders(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> list[bytes]:
+    """The orders of a group's tasks, as documents: what each task is sent. `left` is what earlier waves left."""
+    return [encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in group.tasks]
 
 
 def answer(order: bytes, memory: str = MEMORY) -> bytes:

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.streams import Column
 from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
 from spark_jobs.proof import Claims, Proof
@@ -37,14 +39,15 @@ class Inspection(Protocol):
         """The sampled keys: columns `key` and `offset`."""
 
 
-Inspect = Callable[[Order, OrderedStream, PlannedPartition], Inspection]
+Inspect = Callable[[Order, Ordered, PlannedPartition | LeftPartition], Inspection]
 
 
 class Proved:
     """Take what the order says, and prove it."""
 
-    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
-        self.columns = (ordered.declared.key, ordered.declared.offset)
+    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+        key = ordered.placement.key
+        self.columns = (key, ordered.offset) if key else (ordered.offset,)
         self._take = Take(order, ordered, planned)
         self._proof = Proof(ordered, planned, Claims.of(order, ordered, planned))
         self.receipt = self._proof.receipt
@@ -86,13 +89,13 @@ class Intake:
     the receipts are those of the whole planned range. `error` is what went wrong while DuckDB was reading.
     """
 
-    def __init__(self, order: Order, ordered: OrderedStream, reader: Reader, inspect: Inspect = Proved) -> None:
+    def __init__(self, order: Order, ordered: Ordered, reader: Reader, inspect: Inspect = Proved) -> None:
         self.ordered = ordered
         self.error: Exception | None = None
         self.inspections = {planned.partition: inspect(order, ordered, planned) for planned in ordered.partitions}
         self._reader = reader
         self._columns = _columns_read(order, ordered)
-        self._numbered = any(PARTITION in text.lower() for step in order.steps for text in step.expressions)
+        self._numbered = isinstance(ordered, OrderedStream) and _names_partition(order)
         self._given_out = False
         self._reading = Lock()
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -129,7 +132,7 @@ class Intake:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         # A second reader would silently find nothing.
         if self._given_out:
-            raise RuntimeError(f"{self.ordered.read.name} is read twice")
+            raise RuntimeError(f"{self.ordered.name} is read twice")
         self._given_out = True
         return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
 
@@ -166,9 +169,26 @@ class Intake:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _columns_read(order: Order, ordered: OrderedStream) -> tuple[str, ...]:
+def _names_partition(order: Order) -> bool:
+    """Whether the number of a record's partition is asked for, here or by those who read what is left."""
+    texts = (text for step in order.steps for text in step.expressions)
+    names = (column.name for leaving in order.leaves for column in leaving.columns)
+    return any(PARTITION in text.lower() for text in (*texts, *names))
+
+
+def _given(order: Order) -> Iterator[Column]:
+    """The columns that steps have to give."""
+    for write in order.writes:
+        yield from write.columns
+    for leaving in order.leaves:
+        yield from leaving.columns
+
+
+def _columns_read(order: Order, ordered: Ordered) -> tuple[str, ...]:
     """What SQL needs, and of a table the offset too: it tells a key's latest record."""
+    if not isinstance(ordered, OrderedStream):
+        return tuple(column.name for column in ordered.columns)
     declared = ordered.declared
-    needed = columns_needed(order.steps, order.writes, declared.key, ordered.columns)
+    needed = columns_needed(order.steps, _given(order), declared.key, ordered.columns)
     also = declared.offset if declared.table else declared.key
     return tuple(column.name for column in ordered.columns if column.name in (*needed, also))

@@ -9,13 +9,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import assert_never
 
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.receipt import TaskReceipt
 from sources.landed_reader import LandedReader
+from sources.parts_reader import PartsReader
 from sources.reader import Reader
 from sources.s3 import filesystem
 from spark_jobs.intake import Inspect, Intake, Proved
@@ -25,7 +27,7 @@ from spark_jobs.writers import Writers
 
 
 def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -> TaskReceipt:
-    """Read what the order names, take what it says, run its steps on that, write its result tables.
+    """Read what the order names, take what it says, run its steps on that, write what these are to give.
 
     What does not fit into `memory` is spilled to a temporary folder. Files go to folders of this run alone,
     so an order may be run any number of times; the receipt says what one run did.
@@ -38,7 +40,9 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     intakes = [Intake(order, ordered, reader(order, ordered, files), inspect) for ordered in order.inputs]
     writers = Writers.of(order, files)
     with tempfile.TemporaryDirectory(prefix="coset-task-") as temp, connect(memory, Path(temp)) as connection:
-        left = [writers.table(write, rows) for write, rows in Steps(connection, order, intakes).results()]
+        steps = Steps(connection, order, intakes)
+        left = [writers.table(write, steps.table(write)) for write in order.writes]
+        left += [writers.left(leaving, steps.left(leaving), Path(temp)) for leaving in order.leaves]
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
     for intake in intakes:
         intake.drain()
@@ -51,14 +55,20 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     )
 
 
-def reader(order: Order, ordered: OrderedStream, files: FileSystem) -> Reader:
+def reader(order: Order, ordered: Ordered, files: FileSystem) -> Reader:
     """Who reads an input, by its kind."""
-    return LandedReader(ordered, files, order.pipeline)
+    match ordered:
+        case OrderedStream():
+            return LandedReader(ordered, files, order.pipeline)
+        case OrderedParts():
+            return PartsReader(order, ordered)
+        case _:
+            assert_never(ordered)
 
 
 def _sampled(intakes: Sequence[Intake]) -> list[tuple[str, int, pa.Table]]:
     return [
-        (intake.ordered.read.name, partition, inspection.keys())
+        (intake.ordered.name, partition, inspection.keys())
         for intake in intakes
         for partition, inspection in intake.inspections.items()
     ]

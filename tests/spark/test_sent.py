@@ -16,7 +16,7 @@ from spark_jobs.group import MEMORY, answer, orders
 from tests.plans import plan_of, tails, tails_found, wide
 
 PLAN = plan_of(tails(), tails_found(), scheme="tasks(6)", groups=1)
-ORDERS = orders(PLAN, PLAN.groups[0], 0, "s3://lake/coset")
+ORDERS = orders(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})
 # What Java adds to the bytes of an order.
 FRAME = 500
 
@@ -52,7 +52,7 @@ def test_what_is_serialised_for_a_task_does_not_grow_with_the_number_of_tasks(sp
         (group,) = plan.groups
         assert len(group.tasks) == tasks
         some = sorted({0, 1, tasks // 2, tasks - 1})
-        sizes[tasks] = [len(sent) for sent in serialised(spark, orders(plan, group, 0, "s3://lake/coset"), some)]
+        sizes[tasks] = [len(sent) for sent in serialised(spark, orders(plan, group, 0, "s3://lake/coset", {}), some)]
         print(f"a task of {tasks:,} is sent {min(sizes[tasks]):,} to {max(sizes[tasks]):,} bytes")
     assert max(sizes[10_000]) < max(sizes[10]) + 100
     assert max(sizes[10_000]) < 5_000
