@@ -22,7 +22,7 @@ from partitioning.documents.receipts import receipts
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
-from partitioning.model.leaving import Left, left_by, partitions_of
+from partitioning.model.leaving import Left, leavings, left_by, partitions_of
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, StateInput, StreamInput, TaskRef
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, TaskReceipt, Violation, range_digest
 from partitioning.model.streams import NullKeys
@@ -30,7 +30,10 @@ from partitioning.model.streams import NullKeys
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
 
-_TEXTS = {"stage", "input", "key", "violation", "sentence", "null_keys", "digest_planned", "digest_found"}
+_TEXTS = {
+    *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
+    *("digest_planned", "digest_found"),
+}
 
 
 def _schema(columns: str) -> pa.Schema:
@@ -45,6 +48,7 @@ _TABLES = {
     ),
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
+    "moved": _schema("kind name step stage partitions records bytes spared"),
 }
 
 
@@ -53,12 +57,14 @@ class Audit:
     """The audit tables of a batch's attempt; their columns are those of `_TABLES`.
 
     `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
-    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them.
+    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them. `moved` has what tasks
+    left for later ones; `spared` are the records that a shuffle of all would have moved too, as it was planned.
     """
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
     violations: pd.DataFrame
+    moved: pd.DataFrame
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
@@ -73,6 +79,7 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
         "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),
         "keys": _keys(ledger, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
+        "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
     }
     for name, table in tables.items():
         data = io.BytesIO()
@@ -229,6 +236,24 @@ def _worst_first(sampled: pa.Table) -> pa.Table:
             [KEYS_JUDGED],
         ).to_arrow_table()
     return ordered.cast(_TABLES["keys"])
+
+
+def _moved(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    files = [artefact for task in tasks for artefact in task.artefacts if artefact.parts]
+    spared = {exchange.name: exchange.spares for exchange in plan.exchanges}
+    for stage in plan.stages:
+        for leaving in leavings(plan, stage):
+            left = [file for file in files if (file.role, file.name) == (leaving.role, leaving.name)]
+            yield {
+                "kind": leaving.role.value,
+                "name": leaving.name,
+                "step": leaving.step,
+                "stage": stage.name,
+                "partitions": leaving.placement.partitions,
+                "records": sum(file.records for file in left),
+                "bytes": sum(part.end - part.start for file in left for part in file.parts),
+                "spared": spared.get(leaving.name),
+            }
 
 
 def _violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:

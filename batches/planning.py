@@ -87,9 +87,7 @@ def not_runnable(plan: Plan) -> tuple[Finding, ...]:
 
 def _not_runnable(stage: Stage) -> Iterator[str]:
     for step in stage.steps:
-        if step.function:
-            yield f"step {step.name} runs the function {step.function}"
-        elif step.state:
+        if step.state:
             yield f"step {step.name} goes on from its own result of the batch before"
 
 

@@ -47,6 +47,7 @@ class Evidence:
     coverage: pd.DataFrame
     keys: pd.DataFrame
     violations: pd.DataFrame
+    moved: pd.DataFrame
     ends: pd.DataFrame
     tables: pd.DataFrame
 
@@ -89,7 +90,7 @@ def judge(
     why = _why(plan, evidence.coverage, answers, len(findings))
     results = _plain(plan, attempt, str(why), findings, questions, answers)
     sections = [Section(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = Page(attempt, success, str(why), findings, evidence.coverage, sections)
+    page = Page(attempt, success, str(why), findings, evidence.coverage, evidence.moved, sections)
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 
@@ -263,7 +264,8 @@ def _why(
     plan: Plan, coverage: pd.DataFrame, answers: Sequence[ExpectationSuiteValidationResult], failed: int
 ) -> Judged:
     asked = sum(len(answer.results) for answer in answers)
-    read = coverage[["input", "partition"]].drop_duplicates()
+    of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
+    read = of_streams[["input", "partition"]].drop_duplicates()
     return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed)
 
 

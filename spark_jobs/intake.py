@@ -18,7 +18,7 @@ from partitioning.model.streams import Column
 from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
 from spark_jobs.proof import Claims, Proof
-from spark_jobs.sql.check import PARTITION, columns_needed
+from spark_jobs.sql.check import PARTITION, columns_needed, functions_see_all
 from spark_jobs.take import TAKEN, Take, Taken
 
 
@@ -161,7 +161,7 @@ class Intake:
         columns = [
             column if column.type == field.type else column.cast(field.type)
             for field in self.schema
-            if field.name != PARTITION
+            if not (self._numbered and field.name == PARTITION)
             for column in (records.column(field.name),)
         ]
         if self._numbered:
@@ -170,7 +170,12 @@ class Intake:
 
 
 def _names_partition(order: Order) -> bool:
-    """Whether the number of a record's partition is asked for, here or by those who read what is left."""
+    """Whether the number of a record's partition is asked for, here or by those who read what is left.
+
+    Functions are given all there is.
+    """
+    if functions_see_all(order.steps):
+        return True
     texts = (text for step in order.steps for text in step.expressions)
     names = (column.name for leaving in order.leaves for column in leaving.columns)
     return any(PARTITION in text.lower() for text in (*texts, *names))

@@ -40,7 +40,7 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     intakes = [Intake(order, ordered, reader(order, ordered, files), inspect) for ordered in order.inputs]
     writers = Writers.of(order, files)
     with tempfile.TemporaryDirectory(prefix="coset-task-") as temp, connect(memory, Path(temp)) as connection:
-        steps = Steps(connection, order, intakes)
+        steps = Steps(connection, order, intakes, Path(temp))
         left = [writers.table(write, steps.table(write)) for write in order.writes]
         left += [writers.left(leaving, steps.left(leaving), Path(temp)) for leaving in order.leaves]
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.

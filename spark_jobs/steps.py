@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused, plan_anew
-from partitioning.model.graph import quote
+from partitioning.model.graph import Step, quote
 from partitioning.model.leaving import Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column
+from spark_jobs.functions import FunctionStep
 from spark_jobs.intake import Intake
 from spark_jobs.sql.database import create_views
 
@@ -23,9 +25,14 @@ _RESULT_ROWS = 122_880
 
 
 class Steps:
-    """The SQL of one order: a relation for each input, a view for each step, a query for all that is written."""
+    """The SQL of one order: a relation for each input and step, a query for all that is written.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake]) -> None:
+    What Python steps make waits in the folder `temp`.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake], temp: Path
+    ) -> None:
         self._connection = connection
         self._order = order
         self._intakes = intakes
@@ -36,7 +43,11 @@ class Steps:
         for name, parts in relations.items():
             with self._errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
-        create_views(connection, order.steps)
+        for number, step in enumerate(order.steps):
+            if step.function:
+                self._made(step, temp / f"step-{number}.arrow")
+            else:
+                create_views(connection, [step])
 
     def table(self, write: PlannedWrite) -> pa.RecordBatchReader:
         """The rows of a result table, to be read before any others are asked for."""
@@ -48,9 +59,11 @@ class Steps:
 
     def _rows(self, step: str, columns: Sequence[Column], where: str) -> pa.RecordBatchReader:
         listed = ", ".join(quote(column.name) for column in columns)
+        return self._query(f"SELECT {listed} FROM {quote(step)}", where)
+
+    def _query(self, sql: str, where: str) -> pa.RecordBatchReader:
         with self._errors(where):
-            query = self._connection.execute(f"SELECT {listed} FROM {quote(step)}")
-            rows = query.to_arrow_reader(_RESULT_ROWS)
+            rows = self._connection.execute(sql).to_arrow_reader(_RESULT_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
@@ -75,6 +88,15 @@ class Steps:
         kept = ordered.table or scans > 1
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
+    def _made(self, step: Step, file: Path) -> None:
+        """Give what a Python step makes its name in SQL."""
+        made = FunctionStep(self._order, step).apply(self._query(step.sql, f"step {step.name!r}"), file)
+        raw = f"{step.name}@made"
+        self._connection.register(raw, made)
+        with self._errors(f"step {step.name!r}"):
+            cast = _cast((column.name, column.type) for column in step.columns)
+            self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS SELECT {cast} FROM {quote(raw)}")
+
     def _scanned(self, intake: Intake) -> str:
         """The query that reads an input."""
         columns = intake.columns.items()
@@ -84,8 +106,7 @@ class Steps:
         # No stream has this name: `@` is in none.
         raw = f"{intake.ordered.name}@read"
         self._connection.register(raw, intake)
-        cast = ", ".join(f"CAST({quote(column)} AS {kind}) AS {quote(column)}" for column, kind in columns)
-        return f"SELECT {cast} FROM {quote(raw)}"
+        return f"SELECT {_cast(columns)} FROM {quote(raw)}"
 
     @contextmanager
     def _errors(self, where: str) -> Iterator[None]:
@@ -108,5 +129,11 @@ def _scans(order: Order) -> Counter[str]:
     scans = Counter([*(write.declared.step for write in order.writes), *(leaving.step for leaving in order.leaves)])
     for step in reversed(order.steps):
         for name in step.inputs:
-            scans[name] += scans[step.name]
+            # What a function made is kept.
+            scans[name] += 1 if step.function else scans[step.name]
     return scans
+
+
+def _cast(columns: Iterable[tuple[str, str]]) -> str:
+    """A SELECT's list of columns, each of its DuckDB type."""
+    return ", ".join(f"CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in columns)

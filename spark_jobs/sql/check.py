@@ -21,6 +21,8 @@ LINEAGE = ("_batch", "_task")
 
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
+# What these give has the columns of what they read.
+_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
@@ -40,11 +42,11 @@ def columns_needed(
 ) -> tuple[str, ...]:
     """Which `columns` of an input, whose key is `key`, a stage uses for its steps and for what they have to give.
 
-    They are in their order. They are all of them if a `*` occurs, or a function, which is given all; the key always
-    is one. A name counts whatever input it is meant for, so this may give too many, never too few.
+    They are in their order. They are all of them if a `*` occurs, or a function, which is given all that reaches it;
+    the key always is one. A name counts whatever input it is meant for, so this may give too many, never too few.
     """
     every = tuple(column.name for column in columns)
-    if any(step.function for step in steps):
+    if functions_see_all(steps):
         return every
     trees = _parse_all(steps)
     if any(node["class"] == "STAR" for node in nodes(trees)):
@@ -53,6 +55,16 @@ def columns_needed(
     named.update(column.name.lower() for column in given)
     named.update(part.lower() for parts in columns_named(trees) for part in parts)
     return tuple(name for name in every if name.lower() in named)
+
+
+def functions_see_all(steps: Sequence[Step]) -> bool:
+    """Whether all columns of some input of a stage reach a function: no step on the way says which it keeps."""
+    passing = {step.name: step.inputs for step in steps if step.op in _PASSING}
+    made = {step.name for step in steps}
+    reached = {name for step in steps if step.function for name in step.inputs}
+    while grown := {name for passed in reached & passing.keys() for name in passing[passed]} - reached:
+        reached |= grown
+    return bool(reached - made)
 
 
 @lru_cache(maxsize=64)

@@ -171,3 +171,18 @@ def direct(sql: str) -> list[tuple[object, ...]]:
         for name, table in RECORDS.items():
             connection.register(name, table)
         return sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: S3Store, tmp_path: Path) -> None:
+    build, _ = PIPELINES["KAFKA-7294: only the re-keyed side moves"]
+    ref, _ = steps.plan(planned_over(store, build), store.root)
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    report = steps.report(ref, tmp_path)
+    moved = next(line for line in report.splitlines() if line.startswith("| of_b.exchange"))
+    name, step, stage, records, size, spared = (cell.strip() for cell in moved.strip("|").split("|"))
+    assert (name, step, stage, records, spared) == ("of_b.exchange", "of_b", "sales", "40", "300")
+    assert size.endswith("kB")
+    page = (tmp_path / "moved" / "batch-0-attempt-0.html").read_text()
+    assert "What moved" in page
+    assert "<td>of_b.exchange</td>" in page

@@ -23,7 +23,7 @@ from partitioning.model.receipt import Receipt
 from partitioning.values import replace
 from sources import parts_reader
 from sources.parts_reader import PartsReader
-from spark_jobs import kernel, writers
+from spark_jobs import destinations, kernel, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.running import run_and_publish, run_groups, task_receipts
@@ -104,7 +104,7 @@ def test_a_part_that_is_read_in_place_of_another_is_seen(
 def test_records_that_are_left_in_a_wrong_partition_are_seen(
     store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = writers.destinations
+    right = destinations.destinations
 
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
         partitions = right(leaving, task, rows)
