@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
@@ -87,6 +89,7 @@ class Intake:
 
     DuckDB reads it through Arrow's stream interface, once; `drain` reads what DuckDB left over, so that
     the receipts are those of the whole planned range. `error` is what went wrong while DuckDB was reading.
+    The reader may be one for several tasks: then they are `read_together`.
     """
 
     def __init__(self, order: Order, ordered: Ordered, reader: Reader, inspect: Inspect = Proved) -> None:
@@ -150,12 +153,26 @@ class Intake:
                 self.error = error
                 raise
 
+    @property
+    def needed(self) -> Sequence[str]:
+        """The columns to read."""
+        return [*self._columns, *(name for inspection in self.inspections.values() for name in inspection.columns)]
+
+    def taken(self, batch: Batch) -> pa.RecordBatch | None:
+        """The records of a batch that are the task's, as SQL sees them; None if there are none."""
+        inspection = self.inspections.get(batch.partition)
+        records = inspection.records(batch) if inspection else ()
+        return self._projected(records, batch.partition) if len(records) else None
+
+    def give(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Give SQL these, which were `taken` of all there is."""
+        self._batches = batches
+
     def _read(self) -> Iterator[pa.RecordBatch]:
-        needed = [name for inspection in self.inspections.values() for name in inspection.columns]
-        for batch in self._reader.batches([*self._columns, *needed]):
-            records = self.inspections[batch.partition].records(batch)
-            if len(records):
-                yield self._projected(records, batch.partition)
+        for batch in self._reader.batches(self.needed):
+            records = self.taken(batch)
+            if records is not None:
+                yield records
 
     def _projected(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         columns = [
@@ -197,3 +214,20 @@ def _columns_read(order: Order, ordered: Ordered) -> tuple[str, ...]:
     needed = columns_needed(order.steps, _given(order), declared.key, ordered.columns)
     also = declared.offset if declared.table else declared.key
     return tuple(column.name for column in ordered.columns if column.name in (*needed, also))
+
+
+def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> None:
+    """Read once what several tasks take. The part of each waits in a file in the folder until SQL asks for it."""
+    columns = [name for intake in intakes for name in intake.needed]
+    with ExitStack() as open_files:
+        writers = []
+        for number, intake in enumerate(intakes):
+            file = open_files.enter_context(pa.OSFile(str(folder / f"{number}.arrow"), "wb"))
+            writers.append(open_files.enter_context(pa.ipc.new_stream(file, intake.schema)))
+        for batch in reader.batches(columns):
+            for intake, writer in zip(intakes, writers, strict=True):
+                records = intake.taken(batch)
+                if records is not None:
+                    writer.write_batch(records)
+    for number, intake in enumerate(intakes):
+        intake.give(iter(pa.ipc.open_stream(pa.memory_map(str(folder / f"{number}.arrow")))))

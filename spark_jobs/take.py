@@ -56,18 +56,8 @@ class Take:
 
     def look(self, batch: Batch) -> Taken:
         """The fate of each record. Raises Refused if an offset is null or keys are not of the declared format."""
-        offsets = batch.records.column(self._offset)
-        keys = batch.records.column(self._key) if self._key else pa.nulls(len(offsets))
-        if offsets.null_count:
-            raise Refused(
-                Finding(
-                    f"column {self._offset!r} has {offsets.null_count} records without an offset",
-                    batch.where,
-                    "land the file again with every record's offset",
-                )
-            )
-        hashes, has_key = placement_hashes(keys, self._key_format, self._hash), _has_key(keys)
-        numbers = offsets.cast(pa.int64()).to_numpy()
+        # Keys are hashed once for all tasks that read them together.
+        keys, hashes, has_key, numbers = batch.once((self._key, self._hash), lambda: self._hashed(batch))
         fates = np.empty(len(keys), np.uint8)
         _decide(
             hashes,
@@ -81,6 +71,21 @@ class Take:
             fates,
         )
         return Taken(keys, hashes, has_key, numbers, fates)
+
+    def _hashed(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
+        """The keys, their hashes, which of them are there, and the offsets."""
+        offsets = batch.records.column(self._offset)
+        keys = batch.records.column(self._key) if self._key else pa.nulls(len(offsets))
+        if offsets.null_count:
+            raise Refused(
+                Finding(
+                    f"column {self._offset!r} has {offsets.null_count} records without an offset",
+                    batch.where,
+                    "land the file again with every record's offset",
+                )
+            )
+        hashes = placement_hashes(keys, self._key_format, self._hash)
+        return keys, hashes, _has_key(keys), offsets.cast(pa.int64()).to_numpy()
 
 
 def _has_key(keys: pa.Array) -> np.ndarray:

@@ -6,6 +6,7 @@ Result tables and sampled keys are Parquet. What is for later tasks is Arrow's s
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -77,7 +78,7 @@ class Writers:
         What does not fit into memory waits in the folder `temp`.
         """
         order, columns = self.order, arrow_schema(leaving.columns)
-        spool = Spool(columns, temp)
+        spool = Spool(columns, Path(tempfile.mkdtemp(dir=temp)))
         for batch in rows:
             spool.add(_cast(batch, columns), destinations(leaving, order.task.task, batch))
         parts = spool.parts()

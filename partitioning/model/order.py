@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, assert_never
 
 from partitioning.errors import Finding, Refused
@@ -23,7 +23,7 @@ from partitioning.model.plan import (
 )
 from partitioning.model.streams import Column, NullKeys, Stream
 from partitioning.model.tasks import Task
-from partitioning.values import Document, Value
+from partitioning.values import Document, Value, replace
 
 # The column that says where a row is among all that tasks left for a partition.
 POSITION = "@position"
@@ -57,6 +57,12 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
 
+    def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
+        """The same stream with all partitions that several tasks read."""
+        streams = (ordered for ordered in tasks if isinstance(ordered, OrderedStream))
+        partitions = {planned.partition: planned for ordered in streams for planned in ordered.partitions}
+        return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
+
     @property
     def offset(self) -> str:
         """The column that says where a record is in its partition."""
@@ -77,6 +83,12 @@ class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
 
     read: ExchangeInput | ResultInput
     partitions: tuple[LeftPartition, ...]
+
+    def of_all(self, tasks: Sequence[Ordered]) -> OrderedParts:
+        """The same input with all partitions that several tasks read."""
+        inputs = (ordered for ordered in tasks if isinstance(ordered, OrderedParts))
+        partitions = {left.partition: left for ordered in inputs for left in ordered.partitions}
+        return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
 
     @property
     def columns(self) -> tuple[Column, ...]:
