@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -17,19 +17,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batches.receipts import receipts
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.receipts import receipts
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan, PlannedStream, TaskRef
+from partitioning.model.leaving import Left, leavings, left_by, partitions_of
+from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, StateInput, StreamInput, TaskRef
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, TaskReceipt, Violation, range_digest
-from partitioning.model.streams import NullKeys, Stream
+from partitioning.model.streams import NullKeys
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
 
-_TEXTS = {"stage", "input", "key", "violation", "sentence", "null_keys", "digest_planned", "digest_found"}
+_TEXTS = {
+    *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
+    *("digest_planned", "digest_found"),
+}
 
 
 def _schema(columns: str) -> pa.Schema:
@@ -44,6 +48,7 @@ _TABLES = {
     ),
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
+    "moved": _schema("kind name step stage partitions records bytes spared"),
 }
 
 
@@ -52,12 +57,14 @@ class Audit:
     """The audit tables of a batch's attempt; their columns are those of `_TABLES`.
 
     `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
-    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them.
+    in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them. `moved` has what tasks
+    left for later ones; `spared` are the records that a shuffle of all would have moved too, as it was planned.
     """
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
     violations: pd.DataFrame
+    moved: pd.DataFrame
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
@@ -67,10 +74,12 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     does not say exactly what its tasks were planned to read.
     """
     tasks = {receipt.task: receipt for group in receipts(ledger, plan, attempt) for receipt in group.tasks}
+    left = left_by(tasks.values())
     tables = {
-        "coverage": pa.Table.from_pylist(_coverage(plan, tasks.values()), _TABLES["coverage"]),
+        "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),
         "keys": _keys(ledger, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
+        "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
     }
     for name, table in tables.items():
         data = io.BytesIO()
@@ -105,43 +114,69 @@ def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
     return Finding(what, ledger.uri(key), f"run `coset run {ledger.pipeline}`: it audits the batch again")
 
 
-def _coverage(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
+def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
     accounts: dict[tuple[str, str, int], list[PartitionReceipt]] = defaultdict(list)
     for task in tasks:
         for seen in task.partitions:
             accounts[task.task.stage, seen.input, seen.partition].append(seen)
     return [
-        _coverage_row(stage.name, plan.stream(read.name), number, accounts[stage.name, read.name, number])
+        _coverage_row(stage.name, expected, accounts[stage.name, read.name, expected.partition])
         for stage in plan.stages
-        for read in stage.streams
-        for number in read.numbers
+        for read in stage.inputs
+        for expected in _expected(plan, left, read)
     ]
 
 
-def _coverage_row(
-    stage: str, stream: PlannedStream, number: int, accounts: Sequence[PartitionReceipt]
-) -> dict[str, object]:
-    planned = stream.partitions[number]
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """The offsets of a partition that the tasks of a stage have to account for, together."""
 
+    input: str
+    partition: int
+    table: bool
+    null_keys: NullKeys
+    start: int
+    end: int
+
+
+def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
+    """What was planned of a stream; what earlier tasks said they wrote of an exchange or result."""
+    match read:
+        case StreamInput():
+            stream = plan.stream(read.name)
+            for planned in (stream.partitions[number] for number in read.numbers):
+                place = read.name, planned.partition, stream.declared.table, read.null_keys
+                yield _Expected(*place, planned.start, planned.end)
+        case ExchangeInput() | ResultInput():
+            for written in partitions_of(left, read.name, read.numbers):
+                yield _Expected(read.name, written.partition, False, NullKeys.OWN_TASK, written.start, written.end)
+        case StateInput():
+            # No version runs a plan that reads state.
+            return
+        case _:
+            assert_never(read)
+
+
+def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionReceipt]) -> dict[str, object]:
     def total(figure: str) -> int:
         return sum(getattr(seen, figure) for seen in accounts)
 
     return {
         "stage": stage,
-        "input": stream.name,
-        "partition": number,
-        "table": stream.declared.table,
-        "null_keys": stream.declared.null_keys.value,
-        "start": planned.start,
-        "end": planned.end,
-        "planned": planned.end - planned.start,
+        "input": expected.input,
+        "partition": expected.partition,
+        "table": expected.table,
+        "null_keys": expected.null_keys.value,
+        "start": expected.start,
+        "end": expected.end,
+        "planned": expected.end - expected.start,
         "read_min": min((seen.read for seen in accounts), default=0),
         "read_max": max((seen.read for seen in accounts), default=0),
         "taken": total("taken"),
         "dropped": total("dropped"),
         "nulls": total("nulls"),
-        "refused_nulls": total("nulls") if stream.declared.null_keys is NullKeys.REFUSE else 0,
-        "digest_planned": f"{range_digest(planned.start, planned.end):016x}",
+        "refused_nulls": total("nulls") if expected.null_keys is NullKeys.REFUSE else 0,
+        "digest_planned": f"{range_digest(expected.start, expected.end):016x}",
         "digest_found": f"{sum(int(seen.digest, 16) for seen in accounts) % MODULUS:016x}",
         "disorder": total("disorder"),
         "foreign": total("foreign"),
@@ -203,6 +238,24 @@ def _worst_first(sampled: pa.Table) -> pa.Table:
     return ordered.cast(_TABLES["keys"])
 
 
+def _moved(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    files = [artefact for task in tasks for artefact in task.artefacts if artefact.parts]
+    spared = {exchange.name: exchange.spares for exchange in plan.exchanges}
+    for stage in plan.stages:
+        for leaving in leavings(plan, stage):
+            left = [file for file in files if (file.role, file.name) == (leaving.role, leaving.name)]
+            yield {
+                "kind": leaving.role.value,
+                "name": leaving.name,
+                "step": leaving.step,
+                "stage": stage.name,
+                "partitions": leaving.placement.partitions,
+                "records": sum(file.records for file in left),
+                "bytes": sum(part.end - part.start for file in left for part in file.parts),
+                "spared": spared.get(leaving.name),
+            }
+
+
 def _violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
     return [
         {
@@ -222,7 +275,8 @@ def _violations(plan: Plan, tasks: Iterable[TaskReceipt]) -> list[dict[str, obje
 
 
 def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
-    stage, declared = plan.stage(task.stage), plan.stream(name).declared
+    stage = plan.stage(task.stage)
+    (read,) = (read for read in stage.inputs if read.name == name)
     at = f"{name}-{offender.partition} at offset {offender.offset:,}"
     says = f"key {offender.key!r}, {at}"
     match offender.violation:
@@ -231,21 +285,23 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
         case Violation.OFFSET:
             return f"{at} does not follow the offset before it"
         case Violation.FOREIGN:
-            (count,) = (read.placement.partitions for read in stage.streams if read.name == name)
-            home = _hash(declared, offender) % count
+            count = read.placement.partitions
+            home = _hash(read, offender) % count
             belongs = f"belongs in partition {home} of {count}"
-            if count != declared.partitions:
+            if isinstance(read, StreamInput) and count != read.partitions:
                 belongs = f"belongs in a partition ≡ {home} modulo {count}"
-            return f"{says}, {belongs}: its producer placed it otherwise"
+            whose = "its producer" if isinstance(read, StreamInput) else "the task that left it"
+            return f"{says}, {belongs}: {whose} placed it otherwise"
         case Violation.STRAY:
-            residue = _hash(declared, offender) % stage.cosets
+            residue = _hash(read, offender) % stage.cosets
             owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
             return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
         case _:
             assert_never(offender.violation)
 
 
-def _hash(declared: Stream, offender: Offender) -> int:
+def _hash(read: Input, offender: Offender) -> int:
+    placement = read.placement
     assert offender.key is not None
-    key = read_key(offender.key, declared.key_format)
-    return hash_of(declared.hash, declared.name)(key, declared.key_format)
+    key = read_key(offender.key, placement.key_format)
+    return hash_of(placement.hash, read.name)(key, placement.key_format)

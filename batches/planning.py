@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from batches.delta import check_columns, check_storable
 from batches.history import statistics
@@ -19,13 +19,14 @@ from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.explain.explain import idle_tasks
-from partitioning.model.plan import ExchangeInput, Plan, PlannedWrite, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
 from sources.landed import discover
 from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")
 
@@ -75,11 +76,9 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
 def not_runnable(plan: Plan) -> tuple[Finding, ...]:
     """The parts of a plan that this version does not run yet, a finding for each."""
     parts = [
-        (
-            f"exchange {exchange.name} moves the records of {exchange.source} to {exchange.placement}",
-            f"stage {exchange.stage}",
-        )
+        (f"exchange {exchange.name} combines in levels by {exchange.combine}", f"stage {exchange.stage}")
         for exchange in plan.exchanges
+        if exchange.unifiers
     ]
     parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(stage))
     then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
@@ -88,19 +87,8 @@ def not_runnable(plan: Plan) -> tuple[Finding, ...]:
 
 def _not_runnable(stage: Stage) -> Iterator[str]:
     for step in stage.steps:
-        if step.function:
-            yield f"step {step.name} runs the function {step.function}"
-        elif step.state:
+        if step.state:
             yield f"step {step.name} goes on from its own result of the batch before"
-    for read in stage.inputs:
-        match read:
-            case ResultInput():
-                yield f"what {read.step} gives is read from an earlier stage"
-            case StreamInput() | ExchangeInput() | StateInput():
-                # An exchange has a finding of its own, and so has the step of a state.
-                pass
-            case _:
-                assert_never(read)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -137,6 +125,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
+    plan = with_columns(plan)
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
 

@@ -43,10 +43,12 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
     left = artefacts_of(ledger, plan, attempt)
-    rows = [artefact for artefact in left if artefact.role is Role.TABLE]
+    # What tasks left for those of later waves has served: it may go.
+    kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS))
+    rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
     _check_files(ledger, rows, _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
-    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, left))
+    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, kept))
 
 
 def publish(ledger: Ledger, plan: Plan) -> Commit:

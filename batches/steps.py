@@ -6,6 +6,8 @@ found done. Between steps goes nothing but a `BatchRef`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.model.plan import TaskGroup
 from partitioning.model.verdict import Commit, Decision, Verdict
-from partitioning.sections import Section, markdown
+from partitioning.sections import Section, markdown, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +87,7 @@ def audit(batch: BatchRef) -> str:
     which of the two was read, so the attempt is closed then, and the next run makes another from the same plan.
     """
     from batches import audit as auditing  # noqa: PLC0415
-    from batches.receipts import receipts  # noqa: PLC0415
+    from partitioning.documents.receipts import receipts  # noqa: PLC0415
     from sources.pinned import not_as_planned  # noqa: PLC0415
 
     ledger, planned = batch.load()
@@ -127,7 +129,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     before = continuity(ledger, planned)
     judgement = judge(
         planned,
-        Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables),
+        Evidence(tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.tables),
         result_rows(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),
@@ -153,9 +155,10 @@ def report(batch: BatchRef, docs_folder: Path) -> str:
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
-    sections = []
+    sections = list[Section]()
     if verdict is not None and verdict.decision is Decision.PUBLISH:
-        sections.append(_coverage(auditing.load(ledger, planned, verdict.attempt).coverage))
+        tables = auditing.load(ledger, planned, verdict.attempt)
+        sections = [_coverage(tables.coverage), *_moved(tables.moved)]
     return "\n".join(
         [
             f"## {planned.pipeline}, batch {planned.batch}",
@@ -182,5 +185,21 @@ def _coverage(coverage: pd.DataFrame) -> Section:
     sums = ["planned", "taken", "dropped", "nulls", "keys"]
     streams = coverage.groupby(["stage", "input"], sort=False)[sums].sum().reset_index()
     rows = tuple((row.stage, row.input, *(f"{getattr(row, name):,}" for name in sums)) for row in streams.itertuples())
-    columns = ("stage", "stream", "records planned", "taken", "dropped for want of a key", "taken without one", "keys")
+    columns = ("stage", "input", "records planned", "taken", "dropped for want of a key", "taken without one", "keys")
     return Section("Coverage", columns, rows, ())
+
+
+def _moved(moved: pd.DataFrame) -> Iterator[Section]:
+    """What tasks left for later ones, if they did; what was spared is as planned."""
+    if moved.empty:
+        return
+    columns = ("exchange or result", "records of", "left by stage", "records", "size", "records spared, as planned")
+    rows = tuple(
+        (row.name, row.step, row.stage, f"{row.records:,}", size(row.bytes), _known(row.spared))
+        for row in moved.itertuples(index=False)
+    )
+    yield Section("Moved", columns, rows, ())
+
+
+def _known(count: float | None) -> str:
+    return "–" if count is None or math.isnan(count) else f"{int(count):,}"

@@ -16,8 +16,9 @@ from partitioning.sections import many, size
 from partitioning.values import Value
 
 _PLANS = re.compile(r"([^/]+)/plans/[0-9]+\.json\.gz")
-# Rows and sampled keys, each in a folder of the run that wrote it. The audit tables beside the keys stay.
-_BATCH = re.compile(r"/data/plan-([0-9]+)/attempt-|/audits/([0-9]+)/attempt-[0-9]+/keys-")
+# Rows, what was left for later tasks, and sampled keys, each in a folder of the run that wrote it. The audit tables
+# beside the keys stay.
+_BATCH = re.compile(r"/data/plan-([0-9]+)/attempt-|/left/([0-9]+)/attempt-|/audits/([0-9]+)/attempt-[0-9]+/keys-")
 
 
 class LeftOver(Value, frozen=True):
@@ -41,7 +42,7 @@ def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
     by_batch: dict[int, list[Entry]] = {}
     for entry in written:
         if match := _BATCH.search(entry.key):
-            by_batch.setdefault(int(match[1] or match[2]), []).append(entry)
+            by_batch.setdefault(int(next(filter(None, match.groups()))), []).append(entry)
     # A table may have been written by several pipelines, whose batches have the same numbers.
     ledgers = [Ledger(store, name) for name in sorted(_pipelines(store))]
     files, undecided = list[Entry](), list[int]()
@@ -65,6 +66,7 @@ def sweep(pipeline: Pipeline, store: Store) -> LeftOver:
 def _prefixes(pipeline: Pipeline) -> Iterator[str]:
     for write in pipeline.writes:
         yield f"tables/{write.table}/data/"
+    yield f"{pipeline.name}/left/"
     yield f"{pipeline.name}/audits/"
 
 

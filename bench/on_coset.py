@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -19,15 +20,16 @@ from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.artefact import Role
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
 from sources.landed import discover
 from sources.reader import Batch
-from spark_jobs.group import orders
+from spark_jobs.group import work
 from spark_jobs.intake import Inspect, Proved
-from spark_jobs.kernel import run_order
+from spark_jobs.kernel import run_orders
 from spark_jobs.proof import SAMPLED
 from spark_jobs.sql.check import check_sql
 
@@ -37,8 +39,8 @@ class Unproved:
 
     columns = ()
 
-    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
-        self._name, self._planned = ordered.read.name, planned
+    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+        self._name, self._planned = ordered.name, planned
 
     def records(self, batch: Batch) -> pa.RecordBatch:
         return batch.records
@@ -92,17 +94,20 @@ def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            sent = orders(plan, plan.groups[0], number, STORE)
+            sent = work(plan, plan.groups[0], number, STORE, {})
             before = shuffled(spark)
-            tasks = spark.parallelize(sent, len(sent)).map(lambda order: _receipt(order, inspect)).collect()
-            receipts = tuple(msgspec.json.decode(task, type=TaskReceipt) for task in tasks)
-            return receipts, shuffled(spark) - before
+            done = spark.parallelize(sent, len(sent)).map(lambda piece: _receipts(piece, inspect)).collect()
+            tasks = chain.from_iterable(
+                msgspec.json.decode(receipts, type=tuple[TaskReceipt, ...]) for receipts in done
+            )
+            return tuple(tasks), shuffled(spark) - before
 
         yield plan, run
 
 
-def _receipt(order: bytes, inspect: Inspect) -> bytes:
-    return msgspec.json.encode(run_order(decode(Order, order, "order"), inspect=inspect))
+def _receipts(piece: bytes, inspect: Inspect) -> bytes:
+    orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
+    return msgspec.json.encode(run_orders(orders, inspect=inspect))
 
 
 def _files(tasks: tuple[TaskReceipt, ...]) -> list[str]:

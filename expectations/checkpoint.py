@@ -48,6 +48,7 @@ class Evidence:
     coverage: pd.DataFrame
     keys: pd.DataFrame
     violations: pd.DataFrame
+    moved: pd.DataFrame
     ends: pd.DataFrame
     tables: pd.DataFrame
 
@@ -90,7 +91,7 @@ def judge(
     why = _why(plan, evidence.coverage, answers, len(findings))
     results = _plain(plan, attempt, str(why), findings, questions, answers)
     sections = [Section(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = Page(attempt, success, str(why), findings, evidence.coverage, sections)
+    page = Page(attempt, success, str(why), findings, evidence.coverage, evidence.moved, sections)
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 
@@ -133,15 +134,15 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
         if not stage.keeps_keys:
             continue
         compared = evidence.keys[evidence.keys["stage"] == stage.name]
-        for streams in _meeting(stage):
+        for inputs in _meeting(stage):
             shown = ["input", "partition", "offset"]
             meet = ExpectKeysToMeetInOneTask(key_columns=["key"], task_column="task", shown_columns=shown)
-            which = "" if len(streams) == len(stage.streams) else f" in {' and '.join(streams)}"
+            which = "" if len(inputs) == len(stage.inputs) else f" in {' and '.join(inputs)}"
             yield Question(
-                f"Keys of stage {stage.name}{which}", _rows(compared[compared["input"].isin(streams)]), [meet]
+                f"Keys of stage {stage.name}{which}", _rows(compared[compared["input"].isin(inputs)]), [meet]
             )
-        for read in stage.streams:
-            if read.placement.hash == MURMUR2:
+        for read in stage.inputs:
+            if read.placement.key and read.placement.hash == MURMUR2:
                 rows = compared[compared["input"] == read.name]
                 typed = rows.assign(key=[read_key(key, read.placement.key_format) for key in rows["key"]])
                 placed = ExpectKeysToHashToTheirPartition(
@@ -155,16 +156,19 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
 
 
 def _meeting(stage: Stage) -> list[tuple[str, ...]]:
-    """The streams whose records meet by their keys in some step of a stage, those of each such step.
+    """The inputs whose records meet by their keys in some step of a stage, those of each such step.
 
     Others may be placed otherwise, or lie by two partition counts; their equal keys need not meet.
     """
-    reaching = {read.name: frozenset({read.name}) for read in stage.streams}
+    reaching: dict[str, frozenset[str]] = {}
+    for read in stage.inputs:
+        # A stream some partitions of which have moved is two inputs.
+        reaching[read.step] = reaching.get(read.step, frozenset()) | {read.name}
     for step in stage.steps:
         reaching[step.name] = frozenset[str]().union(*(reaching.get(name, ()) for name in step.inputs))
     met = {reaching[step.name] for step in stage.steps if step.keyed}
-    widest = [streams for streams in met if streams and not any(streams < others for others in met)]
-    return sorted(tuple(read.name for read in stage.streams if read.name in streams) for streams in widest)
+    widest = [inputs for inputs in met if inputs and not any(inputs < others for others in met)]
+    return sorted(tuple(read.name for read in stage.inputs if read.name in inputs) for inputs in widest)
 
 
 def _about_the_results(plan: Plan, outputs: Mapping[str, Rows]) -> Iterator[Question]:
@@ -263,7 +267,8 @@ def _why(
     plan: Plan, coverage: pd.DataFrame, answers: Sequence[ExpectationSuiteValidationResult], failed: int
 ) -> Judged:
     asked = sum(len(answer.results) for answer in answers)
-    read = coverage[["input", "partition"]].drop_duplicates()
+    of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
+    read = of_streams[["input", "partition"]].drop_duplicates()
     return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed)
 
 

@@ -53,6 +53,7 @@ class Page:
     summary: str
     findings: Sequence[Finding]
     coverage: pd.DataFrame
+    moved: pd.DataFrame
     sections: Sequence[Section]
 
 
@@ -98,6 +99,7 @@ def _page(plan: Plan, page: Page) -> str:
         digest=digest(plan),
         streams=_streams(page.coverage),
         coverage=list(page.coverage.itertuples(index=False)),
+        moved=page.moved.astype(object).where(page.moved.notna(), None).to_dict("records"),
         documents=[(section, _rendered(section.answer)) for section in page.sections],
         gx_version=gx.__version__,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,14 @@ class Batch:
     end: int
     where: str
     records: pa.RecordBatch
+    _known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, name: Hashable, work_out: Callable[[], T]) -> T:
+        """What `work_out` gives, which is the same for all tasks that are given these records: it is called once."""
+        if name not in self._known:
+            self._known[name] = work_out()
+        known: T = self._known[name]
+        return known
 
 
 class Reader(Protocol):

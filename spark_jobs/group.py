@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -11,11 +12,14 @@ from partitioning.documents import locations
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
+from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
+from partitioning.model.leaving import Left
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many
 from spark_jobs.location import ENVIRONMENT
@@ -30,7 +34,7 @@ _PATIENT = Retrying(
     reraise=True,
 )
 
-# Runs orders, each as a task of its own, and gives their answers; both as documents.
+# Runs pieces of work, each as a task of Spark's or a process of its own, and gives their answers.
 RunTasks = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
@@ -39,7 +43,8 @@ def run_group(
 ) -> str:
     """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
 
-    Raises Refused if the plan has no such group, and with all findings of its tasks.
+    Raises Refused if the plan has no such group, if groups of earlier waves have not run on which it waits, and with
+    all findings of its tasks.
     """
     group = group_of(ledger, plan, number)
     name = group_name(plan, number)
@@ -50,7 +55,10 @@ def run_group(
     if ledger.receipt(plan.batch, attempt, number) is not None:
         return f"{name}: nothing to do, attempt {attempt} has run"
     location = check_location(provider.location())
-    tasks = _receipts(run_tasks(orders(plan, group, attempt, ledger.store.root)))
+    left = left_for(ledger, plan, attempt, group)
+    tasks = _receipts(run_tasks(work(plan, group, attempt, ledger.store.root, left)))
+    places = {task: place for place, task in enumerate(group.tasks)}
+    tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
     ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
@@ -74,20 +82,27 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     return group
 
 
-def orders(plan: Plan, group: TaskGroup, attempt: int, store: str) -> list[bytes]:
-    """The orders of a group's tasks, as documents: what each task is sent."""
-    return [encode(order_of(plan, digest(plan), ref, attempt, store)) for ref in group.tasks]
+def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> list[bytes]:
+    """The pieces of work of a group: the orders of tasks that read something in common, as a JSON array each.
+
+    `left` is what earlier waves left.
+    """
+    return [
+        b"[%b]" % b",".join(encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in tasks)
+        for tasks in read_together(plan, group)
+    ]
 
 
-def answer(order: bytes, memory: str = MEMORY) -> bytes:
-    """Run an order, again if the store fails meanwhile; its answer.
+def answer(piece: bytes, memory: str = MEMORY) -> bytes:
+    """Run the orders of a piece of work, again if the store fails meanwhile; its answer.
 
     An error is one too, since Spark would try again in vain and bury the findings.
     """
-    from spark_jobs.kernel import run_order  # noqa: PLC0415  what it imports is large and not needed in the driver
+    from spark_jobs.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
 
     def run() -> Answer:
-        return Done(run_order(decode(Order, order, "order"), memory=memory))
+        orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
+        return Done(tuple(run_orders(orders, memory=memory)))
 
     try:
         done = _PATIENT(run)
@@ -100,7 +115,8 @@ def _receipts(answers: Sequence[bytes]) -> tuple[TaskReceipt, ...]:
     decoded = [msgspec.json.decode(data, type=Answer) for data in answers]
     if failed := [answered.error() for answered in decoded if isinstance(answered, Failed)]:
         raise together(failed)
-    return tuple(answered.receipt for answered in decoded if isinstance(answered, Done))
+    done = (answered.receipts for answered in decoded if isinstance(answered, Done))
+    return tuple(chain.from_iterable(done))
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
@@ -10,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
+from partitioning.model.streams import Column
 from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
 from spark_jobs.proof import Claims, Proof
-from spark_jobs.sql.check import PARTITION, columns_needed
+from spark_jobs.sql.check import PARTITION, columns_needed, functions_see_all
 from spark_jobs.take import TAKEN, Take, Taken
 
 
@@ -37,14 +41,15 @@ class Inspection(Protocol):
         """The sampled keys: columns `key` and `offset`."""
 
 
-Inspect = Callable[[Order, OrderedStream, PlannedPartition], Inspection]
+Inspect = Callable[[Order, Ordered, PlannedPartition | LeftPartition], Inspection]
 
 
 class Proved:
     """Take what the order says, and prove it."""
 
-    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
-        self.columns = (ordered.declared.key, ordered.declared.offset)
+    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+        key = ordered.placement.key
+        self.columns = (key, ordered.offset) if key else (ordered.offset,)
         self._take = Take(order, ordered, planned)
         self._proof = Proof(ordered, planned, Claims.of(order, ordered, planned))
         self.receipt = self._proof.receipt
@@ -84,15 +89,16 @@ class Intake:
 
     DuckDB reads it through Arrow's stream interface, once; `drain` reads what DuckDB left over, so that
     the receipts are those of the whole planned range. `error` is what went wrong while DuckDB was reading.
+    The reader may be one for several tasks: then they are `read_together`.
     """
 
-    def __init__(self, order: Order, ordered: OrderedStream, reader: Reader, inspect: Inspect = Proved) -> None:
+    def __init__(self, order: Order, ordered: Ordered, reader: Reader, inspect: Inspect = Proved) -> None:
         self.ordered = ordered
         self.error: Exception | None = None
         self.inspections = {planned.partition: inspect(order, ordered, planned) for planned in ordered.partitions}
         self._reader = reader
         self._columns = _columns_read(order, ordered)
-        self._numbered = any(PARTITION in text.lower() for step in order.steps for text in step.expressions)
+        self._numbered = isinstance(ordered, OrderedStream) and _names_partition(order)
         self._given_out = False
         self._reading = Lock()
         self._batches: Iterator[pa.RecordBatch] = iter(())
@@ -129,7 +135,7 @@ class Intake:
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         # A second reader would silently find nothing.
         if self._given_out:
-            raise RuntimeError(f"{self.ordered.read.name} is read twice")
+            raise RuntimeError(f"{self.ordered.name} is read twice")
         self._given_out = True
         return pa.RecordBatchReader.from_batches(self.schema, self._guarded()).__arrow_c_stream__(requested_schema)
 
@@ -147,18 +153,32 @@ class Intake:
                 self.error = error
                 raise
 
+    @property
+    def needed(self) -> Sequence[str]:
+        """The columns to read."""
+        return [*self._columns, *(name for inspection in self.inspections.values() for name in inspection.columns)]
+
+    def taken(self, batch: Batch) -> pa.RecordBatch | None:
+        """The records of a batch that are the task's, as SQL sees them; None if there are none."""
+        inspection = self.inspections.get(batch.partition)
+        records = inspection.records(batch) if inspection else ()
+        return self._projected(records, batch.partition) if len(records) else None
+
+    def give(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Give SQL these, which were `taken` of all there is."""
+        self._batches = batches
+
     def _read(self) -> Iterator[pa.RecordBatch]:
-        needed = [name for inspection in self.inspections.values() for name in inspection.columns]
-        for batch in self._reader.batches([*self._columns, *needed]):
-            records = self.inspections[batch.partition].records(batch)
-            if len(records):
-                yield self._projected(records, batch.partition)
+        for batch in self._reader.batches(self.needed):
+            records = self.taken(batch)
+            if records is not None:
+                yield records
 
     def _projected(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         columns = [
             column if column.type == field.type else column.cast(field.type)
             for field in self.schema
-            if field.name != PARTITION
+            if not (self._numbered and field.name == PARTITION)
             for column in (records.column(field.name),)
         ]
         if self._numbered:
@@ -166,9 +186,48 @@ class Intake:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _columns_read(order: Order, ordered: OrderedStream) -> tuple[str, ...]:
+def _names_partition(order: Order) -> bool:
+    """Whether the number of a record's partition is asked for, here or by those who read what is left.
+
+    Functions are given all there is.
+    """
+    if functions_see_all(order.steps):
+        return True
+    texts = (text for step in order.steps for text in step.expressions)
+    names = (column.name for leaving in order.leaves for column in leaving.columns)
+    return any(PARTITION in text.lower() for text in (*texts, *names))
+
+
+def _given(order: Order) -> Iterator[Column]:
+    """The columns that steps have to give."""
+    for write in order.writes:
+        yield from write.columns
+    for leaving in order.leaves:
+        yield from leaving.columns
+
+
+def _columns_read(order: Order, ordered: Ordered) -> tuple[str, ...]:
     """What SQL needs, and of a table the offset too: it tells a key's latest record."""
+    if not isinstance(ordered, OrderedStream):
+        return tuple(column.name for column in ordered.columns)
     declared = ordered.declared
-    needed = columns_needed(order.steps, order.writes, declared.key, ordered.columns)
+    needed = columns_needed(order.steps, _given(order), declared.key, ordered.columns)
     also = declared.offset if declared.table else declared.key
     return tuple(column.name for column in ordered.columns if column.name in (*needed, also))
+
+
+def read_together(intakes: Sequence[Intake], reader: Reader, folder: Path) -> None:
+    """Read once what several tasks take. The part of each waits in a file in the folder until SQL asks for it."""
+    columns = [name for intake in intakes for name in intake.needed]
+    with ExitStack() as open_files:
+        writers = []
+        for number, intake in enumerate(intakes):
+            file = open_files.enter_context(pa.OSFile(str(folder / f"{number}.arrow"), "wb"))
+            writers.append(open_files.enter_context(pa.ipc.new_stream(file, intake.schema)))
+        for batch in reader.batches(columns):
+            for intake, writer in zip(intakes, writers, strict=True):
+                records = intake.taken(batch)
+                if records is not None:
+                    writer.write_batch(records)
+    for number, intake in enumerate(intakes):
+        intake.give(iter(pa.ipc.open_stream(pa.memory_map(str(folder / f"{number}.arrow")))))

@@ -1,4 +1,4 @@
-"""The kernel: runs one order. Arrow in, DuckDB in the middle, Parquet out; nothing passes through the JVM.
+"""The kernel: runs orders. Arrow in, DuckDB in the middle, Parquet out; nothing passes through the JVM.
 
 Reader → Take → Proof → steps → writers, each in a file of its own.
 """
@@ -9,23 +9,27 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import assert_never
 
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from partitioning.model.order import Order, OrderedStream
+from partitioning.errors import CosetError
+from partitioning.model.failure import together
+from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.receipt import TaskReceipt
 from sources.landed_reader import LandedReader
+from sources.parts_reader import PartsReader
 from sources.reader import Reader
 from sources.s3 import filesystem
-from spark_jobs.intake import Inspect, Intake, Proved
+from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
 from spark_jobs.writers import Writers
 
 
 def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -> TaskReceipt:
-    """Read what the order names, take what it says, run its steps on that, write its result tables.
+    """Read what the order names, take what it says, run its steps on that, write what these are to give.
 
     What does not fit into `memory` is spilled to a temporary folder. Files go to folders of this run alone,
     so an order may be run any number of times; the receipt says what one run did.
@@ -33,12 +37,51 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     Raises Refused, with all findings, if an input is not the planned one or cannot be read, or if
     an expression fails on the data.
     """
-    started = time.monotonic()
-    files = filesystem()
-    intakes = [Intake(order, ordered, reader(order, ordered, files), inspect) for ordered in order.inputs]
+    (receipt,) = run_orders([order], memory=memory, inspect=inspect)
+    return receipt
+
+
+def run_orders(orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved) -> list[TaskReceipt]:
+    """Run the orders of tasks of one stage, as `run_order`: what several of them read is read once, for all of them."""
+    started, files = time.monotonic(), filesystem()
+    with tempfile.TemporaryDirectory(prefix="coset-task-") as temp:
+        inputs = [_intakes(orders, place, files, inspect, Path(temp)) for place in range(len(orders[0].inputs))]
+        shared = (time.monotonic() - started) / len(orders)
+        receipts, errors = list[TaskReceipt](), list[CosetError]()
+        for number, order in enumerate(orders):
+            started = time.monotonic() - shared
+            folder = Path(temp) / f"order-{number}"
+            folder.mkdir()
+            try:
+                receipts.append(_run(order, [intakes[number] for intakes in inputs], files, memory, folder, started))
+            except CosetError as error:
+                errors.append(error)
+    if errors:
+        raise together(errors)
+    return receipts
+
+
+def _intakes(orders: Sequence[Order], place: int, files: FileSystem, inspect: Inspect, temp: Path) -> list[Intake]:
+    """What each order reads of its input at that place."""
+    ordered = [order.inputs[place] for order in orders]
+    everything = ordered[0].of_all(ordered)
+    read = reader(orders[0], everything, files)
+    intakes = [Intake(order, one, read, inspect) for order, one in zip(orders, ordered, strict=True)]
+    if len(orders) > 1 and not read.empty:
+        folder = temp / f"input-{place}"
+        folder.mkdir()
+        read_together(intakes, read, folder)
+    return intakes
+
+
+def _run(
+    order: Order, intakes: Sequence[Intake], files: FileSystem, memory: str, temp: Path, started: float
+) -> TaskReceipt:
     writers = Writers.of(order, files)
-    with tempfile.TemporaryDirectory(prefix="coset-task-") as temp, connect(memory, Path(temp)) as connection:
-        left = [writers.table(write, rows) for write, rows in Steps(connection, order, intakes).results()]
+    with connect(memory, temp) as connection:
+        steps = Steps(connection, order, intakes, temp)
+        left = [writers.table(write, steps.table(write)) for write in order.writes]
+        left += [writers.left(leaving, steps.left(leaving), temp) for leaving in order.leaves]
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
     for intake in intakes:
         intake.drain()
@@ -51,14 +94,20 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     )
 
 
-def reader(order: Order, ordered: OrderedStream, files: FileSystem) -> Reader:
+def reader(order: Order, ordered: Ordered, files: FileSystem) -> Reader:
     """Who reads an input, by its kind."""
-    return LandedReader(ordered, files, order.pipeline)
+    match ordered:
+        case OrderedStream():
+            return LandedReader(ordered, files, order.pipeline)
+        case OrderedParts():
+            return PartsReader(order, ordered)
+        case _:
+            assert_never(ordered)
 
 
 def _sampled(intakes: Sequence[Intake]) -> list[tuple[str, int, pa.Table]]:
     return [
-        (intake.ordered.read.name, partition, inspection.keys())
+        (intake.ordered.name, partition, inspection.keys())
         for intake in intakes
         for partition, inspection in intake.inspections.items()
     ]

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
@@ -49,9 +50,9 @@ class Claims:
     sample: int
 
     @classmethod
-    def of(cls, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> Claims:
-        """What `order` says of one partition of a stream."""
-        placement, task = ordered.read.placement, order.task
+    def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
+        """What `order` says of one partition of an input."""
+        placement, task = ordered.placement, order.task
         placed = placement.hash != OPAQUE
         return cls(
             placed,
@@ -63,22 +64,22 @@ class Claims:
         )
 
 
-def _owns_all(order: Order, ordered: OrderedStream, partition: int) -> bool:
+def _owns_all(order: Order, ordered: Ordered, partition: int) -> bool:
     """Whether the task owns all keys that it takes of a partition; if not, keys need not meet."""
-    step = gcd(ordered.read.placement.partitions, order.cosets)
-    residues = taken(order.task, ordered.read.name, order.cosets, step)
+    step = gcd(ordered.placement.partitions, order.cosets)
+    residues = taken(order.task, ordered.name, order.cosets, step)
     return set(residues.get(partition % step, ())) <= set(order.task.owns)
 
 
 @dataclass(slots=True)
 class Proof:
-    """The running figures of one partition of a stream in one task.
+    """The running figures of one partition of an input in one task.
 
     `note` is given its batches in order; `receipt` then says what was seen, `keys` which keys were sampled.
     """
 
-    ordered: OrderedStream
-    planned: PlannedPartition
+    ordered: Ordered
+    planned: PlannedPartition | LeftPartition
     claims: Claims
     _counts: np.ndarray = field(init=False)
     _broken: np.ndarray = field(init=False)
@@ -90,7 +91,7 @@ class Proof:
     _heavy: HeavyKeys = field(init=False)
 
     def __post_init__(self) -> None:
-        self._heavy = HeavyKeys(self.ordered.declared.key_format)
+        self._heavy = HeavyKeys(self.ordered.placement.key_format)
         self._broken = np.zeros(len(_VIOLATIONS), np.int64)
         self._owned = np.array(self.claims.owned, np.uint64)
         self._counts = np.zeros(5, np.int64)
@@ -132,7 +133,7 @@ class Proof:
         """What was seen up to now."""
         counts, broken = [int(count) for count in self._counts], [int(count) for count in self._broken]
         return PartitionReceipt(
-            input=self.ordered.read.name,
+            input=self.ordered.name,
             partition=self.planned.partition,
             start=self.planned.start,
             end=self.planned.end,
@@ -158,14 +159,14 @@ class Proof:
         for number, violation in enumerate(_VIOLATIONS):
             kept = self._offenders[violation]
             for row in firsts[number, : min(filled[number], OFFENDERS_KEPT - len(kept))].tolist():
-                (key,) = key_texts(seen.keys.slice(row, 1), self.ordered.declared.key_format).to_pylist()
+                (key,) = key_texts(seen.keys.slice(row, 1), self.ordered.placement.key_format).to_pylist()
                 kept.append(Offender(violation, self.planned.partition, int(seen.offsets[row]), key))
 
     def _note_keys(self, seen: Taken, sampled: np.ndarray) -> None:
         rows = np.flatnonzero(sampled)
         if not len(rows):
             return
-        texts = key_texts(seen.keys.take(numbers(rows)), self.ordered.declared.key_format)
+        texts = key_texts(seen.keys.take(numbers(rows)), self.ordered.placement.key_format)
         self._sampled.append(pa.Table.from_arrays([texts, numbers(seen.offsets[rows])], schema=SAMPLED))
         self._held += len(rows)
         if self._held > _KEYS_HELD:

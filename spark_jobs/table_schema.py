@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-import duckdb
 import pyarrow as pa
 
 from partitioning.model.plan import PlannedWrite
+from sources.arrow_schema import arrow_schema
 
 _LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
 _WIDER = {
@@ -32,16 +32,5 @@ def table_schema(write: PlannedWrite) -> pa.Schema:
     Unsigned integers, which Delta lacks, are widened; timestamps are in microseconds, and in UTC if they have
     a time zone.
     """
-    nulls = ", ".join(f"NULL::{column.type}" for column in write.columns)
-    with duckdb.connect() as connection:
-        kinds = connection.execute(f"SELECT {nulls}").to_arrow_table().schema.types
-    fields = [pa.field(column.name, _written(kind)) for column, kind in zip(write.columns, kinds, strict=True)]
+    fields = [field.with_type(_WIDER.get(field.type, field.type)) for field in arrow_schema(write.columns)]
     return pa.schema([*fields, *(_LINEAGE if write.declared.lineage else ())])
-
-
-def _written(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_timestamp(kind) and kind.tz:
-        kind = pa.timestamp(kind.unit, "UTC")
-    return _WIDER.get(kind, kind)

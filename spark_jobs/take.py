@@ -9,7 +9,8 @@ import pyarrow as pa
 from numba import njit
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.order import Order, OrderedStream
+from partitioning.model.leaving import LeftPartition
+from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.tasks import Fate, fate
@@ -39,33 +40,24 @@ class Taken:
 class Take:
     """What a task takes of one partition, by its order. Each key is hashed once."""
 
-    def __init__(self, order: Order, ordered: OrderedStream, planned: PlannedPartition) -> None:
-        declared, name = ordered.declared, ordered.read.name
-        self._key = declared.key
-        self._key_format = declared.key_format
-        self._offset = declared.offset
+    def __init__(self, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> None:
+        placement, name = ordered.placement, ordered.name
+        self._key = placement.key
+        self._key_format = placement.key_format
+        self._offset = ordered.offset
         # The keys of an opaque stream are hashed for the sample and the heavy ones alone.
-        self._hash = MURMUR2 if declared.hash == OPAQUE else declared.hash
+        self._hash = MURMUR2 if placement.hash == OPAQUE else placement.hash
         self._range = planned.start, planned.end
         kept = order.task.filters.get(name)
         self._modulus = kept.modulus if kept else 0
         self._residues = np.array(kept.residues if kept else (), np.uint64)
         self._takes_keys = not order.task.null_keys
-        self._keyless = _NUMBERS[fate(order.task, name, declared.null_keys, planned.partition, None)]
+        self._keyless = _NUMBERS[fate(order.task, name, ordered.null_keys, planned.partition, None)]
 
     def look(self, batch: Batch) -> Taken:
         """The fate of each record. Raises Refused if an offset is null or keys are not of the declared format."""
-        keys, offsets = batch.records.column(self._key), batch.records.column(self._offset)
-        if offsets.null_count:
-            raise Refused(
-                Finding(
-                    f"column {self._offset!r} has {offsets.null_count} records without an offset",
-                    batch.where,
-                    "land the file again with every record's offset",
-                )
-            )
-        hashes, has_key = placement_hashes(keys, self._key_format, self._hash), _has_key(keys)
-        numbers = offsets.cast(pa.int64()).to_numpy()
+        # Keys are hashed once for all tasks that read them together.
+        keys, hashes, has_key, numbers = batch.once((self._key, self._hash), lambda: self._hashed(batch))
         fates = np.empty(len(keys), np.uint8)
         _decide(
             hashes,
@@ -79,6 +71,21 @@ class Take:
             fates,
         )
         return Taken(keys, hashes, has_key, numbers, fates)
+
+    def _hashed(self, batch: Batch) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
+        """The keys, their hashes, which of them are there, and the offsets."""
+        offsets = batch.records.column(self._offset)
+        keys = batch.records.column(self._key) if self._key else pa.nulls(len(offsets))
+        if offsets.null_count:
+            raise Refused(
+                Finding(
+                    f"column {self._offset!r} has {offsets.null_count} records without an offset",
+                    batch.where,
+                    "land the file again with every record's offset",
+                )
+            )
+        hashes = placement_hashes(keys, self._key_format, self._hash)
+        return keys, hashes, _has_key(keys), offsets.cast(pa.int64()).to_numpy()
 
 
 def _has_key(keys: pa.Array) -> np.ndarray:

@@ -1,21 +1,33 @@
-"""Writers: what a task leaves in its attempt's folders, streamed as Parquet to the store, each file an artefact."""
+"""Writers: what a task leaves in its attempt's folders, streamed to the store, each file an artefact.
+
+Result tables and sampled keys are Parquet. What is for later tasks is Arrow's stream format, by partition.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, OutcomeUnknown
-from partitioning.model.artefact import Artefact, Role
+from partitioning.model.artefact import Artefact, Part, Role
+from partitioning.model.leaving import POSITIONS, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
+from sources.arrow_schema import arrow_schema
+from sources.parts_reader import left_schema
 from sources.s3 import AGAIN, reaching, split, version
+from spark_jobs.arrays import numbers
+from spark_jobs.destinations import destinations
+from spark_jobs.spool import Spool
 from spark_jobs.table_schema import table_schema
 
 _KEYS = pa.schema(
@@ -27,6 +39,9 @@ _KEYS = pa.schema(
         ("offset", pa.int64()),
     ]
 )
+# Of a part, what is decoded at once when it is read.
+_PART_ROWS = 1 << 15
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,47 +63,85 @@ class Writers:
         name = write.declared.table
         folder = f"tables/{name}/data/plan-{order.batch}/attempt-{order.attempt}-{self.run}"
         batches = (self._with_lineage(batch, schema, len(write.columns)) for batch in rows)
-        return self._write(Role.TABLE, name, folder, schema, batches)
+        return self._rows(Role.TABLE, name, folder, schema, batches)
 
     def keys(self, sampled: list[tuple[str, int, pa.Table]]) -> Artefact | None:
         """Write the sampled keys of (input, partition); None if there are none."""
         order = self.order
         folder = f"{order.pipeline}/audits/{order.batch}/attempt-{order.attempt}/keys-{self.run}"
         batches = (batch for rows in sampled for batch in self._key_rows(*rows).to_batches())
-        return self._write(Role.KEYS, order.stage, folder, _KEYS, batches)
+        return self._rows(Role.KEYS, order.stage, folder, _KEYS, batches)
 
-    def _write(
+    def left(self, leaving: Leaving, rows: pa.RecordBatchReader, temp: Path) -> Artefact | None:
+        """Write rows for later tasks, by partition, each in the order of the rows; None if there are none.
+
+        What does not fit into memory waits in the folder `temp`.
+        """
+        order, columns = self.order, arrow_schema(leaving.columns)
+        spool = Spool(columns, Path(tempfile.mkdtemp(dir=temp)))
+        for batch in rows:
+            spool.add(_cast(batch, columns), destinations(leaving, order.task.task, batch))
+        parts = spool.parts()
+        first = next(parts, None)
+        if first is None:
+            return None
+        path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{leaving.name}"
+
+        def write(sink: _Hashed) -> list[Part]:
+            schema, written = left_schema(columns), []
+            with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
+                # The schema is written with the first batch, and is no part.
+                writer.write_batch(pa.RecordBatch.from_pylist([], schema))
+                for partition, there in (first, *parts):
+                    start, records = sink.size, 0
+                    for some in _cut(there):
+                        position = numbers(_positions(order.task.task, records, len(some)))
+                        writer.write_batch(pa.RecordBatch.from_arrays([*some.columns, position], schema=schema))
+                        records += len(some)
+                    written.append(Part(partition, start, sink.size, records))
+            return written
+
+        return self._put(leaving.role, leaving.name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
+
+    def _rows(
         self, role: Role, name: str, folder: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
     ) -> Artefact | None:
-        path = f"{folder}/{self.order.stage}-{self.order.task.task}.parquet"
         first = next((batch for batch in batches if len(batch)), None)
         if first is None:
             return None
+
+        def write(sink: _Hashed) -> int:
+            records = len(first)
+            with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+                writer.write_batch(first)
+                for batch in batches:
+                    writer.write_batch(batch)
+                    records += len(batch)
+            return records
+
+        return self._put(role, name, f"{folder}/{self.order.stage}-{self.order.task.task}.parquet", write)
+
+    def _put(self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[Part]]) -> Artefact:
+        """A new file; `write` says how many records it has, or where those of each partition are."""
         uri = f"{self.order.store}/{path}"
         at = "/".join(split(uri))
-        records = len(first)
         with reaching("the file cannot be written", uri, AGAIN):
             with self.files.open_output_stream(at) as stream:
                 sink = _Hashed(stream)
-                with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-                    writer.write_batch(first)
-                    for batch in batches:
-                        writer.write_batch(batch)
-                        records += len(batch)
-            with self.files.open_input_file(at) as written:
-                size, etag = version(written)
+                written = write(sink)
+            with self.files.open_input_file(at) as file:
+                size, etag = version(file)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
             raise OutcomeUnknown(Finding(what, uri, "run the same command again"))
-        return Artefact(role, name, path, size, etag, f"sha256:{sink.digest.hexdigest()}", records)
+        parts = () if isinstance(written, int) else tuple(written)
+        records = written if isinstance(written, int) else sum(part.records for part in parts)
+        return Artefact(role, name, path, size, etag, f"sha256:{sink.digest.hexdigest()}", records, parts)
 
     def _with_lineage(self, batch: pa.RecordBatch, schema: pa.Schema, width: int) -> pa.RecordBatch:
         """The first `width` columns of a schema are those of the rows; the rest of it is lineage."""
         lineage = {"_batch": self.order.batch, "_task": self.order.task.task}
-        columns = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(batch.columns, list(schema)[:width], strict=True)
-        ]
+        columns = _cast(batch, pa.schema(list(schema)[:width])).columns
         columns += [pa.repeat(pa.scalar(lineage[field.name], field.type), len(batch)) for field in list(schema)[width:]]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -101,6 +154,28 @@ class Writers:
             for field in _KEYS
         ]
         return pa.table(columns, schema=_KEYS)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with the types that their columns are to have."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, so many at a time; few that came apart are put together."""
+    together = pa.Table.from_batches(batches)
+    for batch in together.combine_chunks().to_batches(_PART_ROWS) if len(together) <= _PART_ROWS else batches:
+        for start in range(0, len(batch), _PART_ROWS):
+            yield batch.slice(start, _PART_ROWS)
+
+
+def _positions(task: int, first: int, count: int) -> np.ndarray:
+    """Where the rows are that a task leaves of a partition, from its row number `first` on."""
+    return np.arange(first, first + count, dtype=np.int64) + task * POSITIONS
 
 
 class _Hashed:

@@ -68,7 +68,7 @@ def plan_for(
 
 def order_for(plan: Plan, store: S3Store, stage: str, task: int = 0) -> Order:
     """The order as it is sent: through its bytes."""
-    order = order_of(plan, digest(plan), TaskRef(stage, task), 0, store.root)
+    order = order_of(plan, digest(plan), TaskRef(stage, task), 0, store.root, {})
     return decode(Order, encode(order), "an order")
 
 

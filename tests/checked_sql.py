@@ -55,4 +55,6 @@ def needed(build: Build, stream: Discovered) -> tuple[str, ...]:
     writes = tuple(PlannedWrite(write, results[write.table]) for write in made.writes)
     declared = next(each for each in made.streams if each.name == stream.stream)
     # As far as the columns go, one stage of it all.
-    return columns_needed(made.steps, writes, declared.key, stream.columns)
+    return columns_needed(
+        made.steps, [column for write in writes for column in write.columns], declared.key, stream.columns
+    )

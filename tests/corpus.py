@@ -58,7 +58,7 @@ def documents() -> Mapping[str, Document]:
         "plan-2": plan,
         "plan.dealt-2": dealt(),
         "plan.waves-2": in_waves(),
-        "order-1": order_of(plan, identity, task, 0, ROOT),
+        "order-2": order_of(plan, identity, task, 0, ROOT, {}),
         "receipt-3": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
         "verdict-2": verdict,
         "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),

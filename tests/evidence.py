@@ -20,7 +20,7 @@ from tests.reference import Seen, log, pipeline, planned, run, store
 def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
     """The audit of what was seen, beside the continuity of a first batch."""
     tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
-    return Evidence(tables.coverage, tables.keys, tables.violations, before.ends, before.tables)
+    return Evidence(tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.tables)
 
 
 def first_of_all(plan: Plan) -> Continuity:

@@ -30,7 +30,7 @@ def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -
 
 
 def arm(point: str) -> None:
-    """Make this process die at `point`, one of `POINTS` such as plan.before."""
+    """Make this process die at `point`: one of `POINTS` such as plan.before, or group-1.after for a group's receipt."""
     effect, moment = point.split(".")
     owner: type
     if effect == "job":
@@ -44,7 +44,8 @@ def arm(point: str) -> None:
     else:
         from partitioning.documents.store import S3Store
 
-        owner, name, when = S3Store, "put_new", lambda _, key, *__: f"/{effect}s/" in key
+        ending = f"/{effect}.json" if effect.startswith("group-") else f"/{effect}s/"
+        owner, name, when = S3Store, "put_new", lambda _, key, *__: ending in key and "/turns/" not in key
     setattr(owner, name, deadly(getattr(owner, name), moment, when))
 
 

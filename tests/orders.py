@@ -38,4 +38,4 @@ def order(
     read = StreamInput(declared.name, placement, declared.partitions, declared.null_keys, only)
     numbers = task.reads.get(declared.name, ())
     ordered = OrderedStream(read, declared, COLUMNS, tuple(partitions[number] for number in numbers))
-    return Order("sha256:0", "p", 0, 0, "s3://test", "views", cosets, task, (ordered,), (), (ROWS,), sample)
+    return Order("sha256:0", "p", 0, 0, "s3://test", "views", cosets, task, (ordered,), (), (ROWS,), (), sample)

@@ -36,6 +36,7 @@ from partitioning.values import Value
 _LOST_RACE = {"PreconditionFailed", "412"}
 _BUSY = {"ConditionalRequestConflict", "409"}
 _ABSENT = {"NoSuchKey", "404", "NotFound"}
+_NO_RANGE = {"InvalidRange", "416"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _TRIES_WHILE_BUSY = 10
 # boto3 tries again until an answer begins; one that ends too early is left to us.
@@ -62,6 +63,9 @@ class Store(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """The object, or None if there is none."""
+
+    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+        """The bytes [start, end) of the object that has this etag, or None if there is none."""
 
     def put_new(self, key: str, data: bytes) -> bytes:
         """Store `data` if the key is free; return what is stored, ours or what another stored before."""
@@ -107,6 +111,16 @@ class S3Store:
                 if _code(error) in _ABSENT:
                     return None
                 raise
+
+    def get_part(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+        with self._errors(key):
+            try:
+                data, found = _UNCUT(self._read_part, key, start, end)
+            except ClientError as error:
+                if _code(error) in _ABSENT | _NO_RANGE:
+                    return None
+                raise
+        return data if found == etag and len(data) == end - start else None
 
     def put_new(self, key: str, data: bytes) -> bytes:
         # A retry by boto3 after a lost answer is told 412 about its own object, so whatever goes wrong,
@@ -175,6 +189,11 @@ class S3Store:
     def _read(self, key: str) -> bytes:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
         return bytes(answer["Body"].read())
+
+    def _read_part(self, key: str, start: int, end: int) -> tuple[bytes, str]:
+        bytes_asked = f"bytes={start}-{end - 1}"
+        answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key, Range=bytes_asked)
+        return bytes(answer["Body"].read()), answer["ETag"].strip('"')
 
     def _uri(self, key: str) -> str:
         return f"{self.root}/{key}"

@@ -8,16 +8,29 @@ from partitioning.values import Value
 
 
 class Role(StrEnum):
-    """What a file is for: rows of a result table, or the sampled keys that the audit compares."""
+    """What a file is for: rows of a result table, the sampled keys that the audit compares, or rows for later tasks,
+    which read them moved through an exchange or as a result, where they were made."""
 
     TABLE = "table"
     KEYS = "keys"
+    EXCHANGE = "exchange"
+    RESULT = "result"
 
 
-class Artefact(Value, frozen=True, order=True):
-    """A file that a task left: `name` is that of the result table, or of the stage whose keys it holds.
+class Part(Value, frozen=True, order=True, array_like=True):
+    """The rows of one partition in a file: so many `records`, in the bytes [start, end)."""
 
-    `path` is its key below the store's root. `digest` is the sha256 of its `size` bytes, `etag` the store's own.
+    partition: int
+    start: int
+    end: int
+    records: int
+
+
+class Artefact(Value, frozen=True, order=True, omit_defaults=True):
+    """A file that a task left: `name` is that of a result table, of the stage whose keys it holds, or of an input.
+
+    `path` is its key below the store's root. `digest` is the sha256 of its `size` bytes, `etag` the store's own. What
+    is for later tasks lies by partition: `parts` has those that have rows, ascending.
     """
 
     role: Role
@@ -27,3 +40,4 @@ class Artefact(Value, frozen=True, order=True):
     etag: str
     digest: str
     records: int
+    parts: tuple[Part, ...] = ()

@@ -37,13 +37,13 @@ class ErrorKind(StrEnum):
 
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
-    """A task ran to its end."""
+    """Tasks ran to their end."""
 
-    receipt: TaskReceipt
+    receipts: tuple[TaskReceipt, ...]
 
 
 class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):
-    """A task, or a task group, ended with an error.
+    """Tasks, or a task group, ended with an error.
 
     >>> failed = Failed.of(Refused(Finding("it is wrong", "here", "correct it")))
     >>> failed.kind.value, type(failed.error()).__name__

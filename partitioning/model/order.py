@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, assert_never
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Step
+from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
+from partitioning.model.placement import Placement
 from partitioning.model.plan import (
     ExchangeInput,
+    Input,
     Plan,
     PlannedPartition,
     PlannedWrite,
@@ -18,12 +21,35 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
-from partitioning.model.streams import Column, Stream
+from partitioning.model.streams import Column, NullKeys, Stream
 from partitioning.model.tasks import Task
-from partitioning.values import Document, Value
+from partitioning.values import Document, Value, replace
+
+# The column that says where a row is among all that tasks left for a partition.
+POSITION = "@position"
 
 
-class OrderedStream(Value, frozen=True, tag="stream", tag_field="kind"):
+class _Ordered(Value, frozen=True):
+    """An input of a stage as one of its tasks reads it."""
+
+    read: Input
+
+    @property
+    def name(self) -> str:
+        """How the task and its receipt name it."""
+        return self.read.name
+
+    @property
+    def relation(self) -> str:
+        """How SQL names its records: those of this stream or step."""
+        return self.read.step
+
+    @property
+    def placement(self) -> Placement:
+        return self.read.placement
+
+
+class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
     """A stream as one task reads it: its partitions with their ranges and files."""
 
     read: StreamInput
@@ -31,15 +57,71 @@ class OrderedStream(Value, frozen=True, tag="stream", tag_field="kind"):
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
 
+    def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
+        """The same stream with all partitions that several tasks read."""
+        streams = (ordered for ordered in tasks if isinstance(ordered, OrderedStream))
+        partitions = {planned.partition: planned for ordered in streams for planned in ordered.partitions}
+        return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
+
+    @property
+    def offset(self) -> str:
+        """The column that says where a record is in its partition."""
+        return self.declared.offset
+
+    @property
+    def null_keys(self) -> NullKeys:
+        return self.declared.null_keys
+
+    @property
+    def table(self) -> bool:
+        """Whether only the latest record of each key counts."""
+        return self.declared.table
+
+
+class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
+    """What tasks left, in an exchange or as a result, as one task reads it."""
+
+    read: ExchangeInput | ResultInput
+    partitions: tuple[LeftPartition, ...]
+
+    def of_all(self, tasks: Sequence[Ordered]) -> OrderedParts:
+        """The same input with all partitions that several tasks read."""
+        inputs = (ordered for ordered in tasks if isinstance(ordered, OrderedParts))
+        partitions = {left.partition: left for ordered in inputs for left in ordered.partitions}
+        return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.read.columns
+
+    @property
+    def offset(self) -> str:
+        """The column that says where a record is in its partition."""
+        return POSITION
+
+    @property
+    def null_keys(self) -> NullKeys:
+        """Whatever was done about a stream's own, those that steps made are records like others."""
+        return NullKeys.OWN_TASK
+
+    @property
+    def table(self) -> bool:
+        """Whether only the latest record of each key counts."""
+        return False
+
+
+Ordered = OrderedStream | OrderedParts
+
 
 class Order(Document, frozen=True):
-    """What one task has to do: what to read and to take of it, the steps to run, and what to write.
+    """What one task has to do: what to read and to take of it, the steps to run, and what to write and to leave.
 
     `task` is as the plan has it: `tasks.takes` says which records are its own. `plan` is the digest of the plan,
-    `store` the root below which results are written. Its size does not depend on how many tasks there are.
+    `store` the root below which results are written. Its size does not depend on how many tasks there are, but for
+    those that left what it reads.
     """
 
-    FORMAT: ClassVar[str] = "coset.order/1"
+    FORMAT: ClassVar[str] = "coset.order/2"
 
     plan: str
     pipeline: str
@@ -49,9 +131,10 @@ class Order(Document, frozen=True):
     stage: str
     cosets: int
     task: Task
-    inputs: tuple[OrderedStream, ...]
+    inputs: tuple[Ordered, ...]
     steps: tuple[Step, ...]
     writes: tuple[PlannedWrite, ...]
+    leaves: tuple[Leaving, ...]
     key_sample: int
 
     @property
@@ -63,10 +146,11 @@ class Order(Document, frozen=True):
         return f"task {self.ref} of batch {self.batch}"
 
 
-def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str) -> Order:
+def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, left: Left) -> Order:
     """The order of a task in an attempt; `digest` is the plan's, `store` the root of the store.
 
-    Raises Refused for inputs that this version does not read.
+    `left` is what the tasks of earlier waves left in that attempt. Raises Refused for inputs that this version does
+    not read.
     """
     stage = plan.stage(ref.stage)
     task = stage.tasks[ref.task]
@@ -79,20 +163,26 @@ def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str) ->
         stage.name,
         stage.cosets,
         task,
-        tuple(_ordered(plan, stage, task)),
+        tuple(_ordered(plan, stage, task, left)),
         stage.steps,
         stage.writes,
+        leavings(plan, stage),
         plan.key_sample,
     )
 
 
-def _ordered(plan: Plan, stage: Stage, task: Task) -> Iterator[OrderedStream]:
+def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Ordered]:
     for read in stage.inputs:
+        numbers = task.reads.get(read.name, ())
         match read:
             case StreamInput():
                 stream = plan.stream(read.name)
-                partitions = tuple(stream.partitions[number] for number in task.reads.get(read.name, ()))
+                partitions = tuple(stream.partitions[number] for number in numbers)
                 yield OrderedStream(read, stream.declared, stream.columns, partitions)
-            case ExchangeInput() | ResultInput() | StateInput():
+            case ExchangeInput() | ResultInput():
+                yield OrderedParts(read, partitions_of(left, read.name, numbers))
+            case StateInput():
                 what = f"{read.name} is read by no version yet"
                 raise Refused(Finding(what, f"stage {stage.name}", f"run `coset explain {plan.pipeline}`"))
+            case _:
+                assert_never(read)

@@ -85,7 +85,7 @@ class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
         return range(self.partitions) if self.only is None else self.only
 
 
-class _Left(Value, frozen=True):
+class _Left(Value, frozen=True, omit_defaults=True):
     """What tasks left of the stream or step `step`, in the partitions into which `placement` puts it."""
 
     name: str
@@ -99,11 +99,15 @@ class _Left(Value, frozen=True):
 
 
 class ExchangeInput(_Left, frozen=True, tag="exchange", tag_field="kind"):
-    """What moved through an exchange: the records of the stream or step `step`, where `placement` puts them."""
+    """What moved through an exchange: these columns of the stream or step `step`, where `placement` puts records."""
+
+    columns: tuple[Column, ...] = ()
 
 
 class ResultInput(_Left, frozen=True, tag="result", tag_field="kind"):
-    """What a step of an earlier stage left where it was made."""
+    """What a step of an earlier stage left where it was made: these columns of it."""
+
+    columns: tuple[Column, ...] = ()
 
 
 class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):

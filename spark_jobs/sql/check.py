@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.model.graph import Op, Step, Write, quote
-from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.database import connect, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
@@ -22,6 +21,8 @@ LINEAGE = ("_batch", "_task")
 
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
+# What these give has the columns of what they read.
+_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
@@ -37,23 +38,33 @@ def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[s
 
 
 def columns_needed(
-    steps: tuple[Step, ...], writes: Sequence[PlannedWrite], key: str, columns: Sequence[Column]
+    steps: tuple[Step, ...], given: Iterable[Column], key: str, columns: Sequence[Column]
 ) -> tuple[str, ...]:
-    """Which `columns` of a stream, whose key is `key`, the steps and tables of a stage use, in their order.
+    """Which `columns` of an input, whose key is `key`, a stage uses for its steps and for what they have to give.
 
-    They are all of them if a `*` occurs, or a function, which is given all; the key always is one. A name
-    counts whatever stream it is meant for, so this may give too many, never too few.
+    They are in their order. They are all of them if a `*` occurs, or a function, which is given all that reaches it;
+    the key always is one. A name counts whatever input it is meant for, so this may give too many, never too few.
     """
     every = tuple(column.name for column in columns)
-    if any(step.function for step in steps):
+    if functions_see_all(steps):
         return every
     trees = _parse_all(steps)
     if any(node["class"] == "STAR" for node in nodes(trees)):
         return every
     named = {key.lower()}
-    named.update(column.name.lower() for write in writes for column in write.columns)
+    named.update(column.name.lower() for column in given)
     named.update(part.lower() for parts in columns_named(trees) for part in parts)
     return tuple(name for name in every if name.lower() in named)
+
+
+def functions_see_all(steps: Sequence[Step]) -> bool:
+    """Whether all columns of some input of a stage reach a function: no step on the way says which it keeps."""
+    passing = {step.name: step.inputs for step in steps if step.op in _PASSING}
+    made = {step.name for step in steps}
+    reached = {name for step in steps if step.function for name in step.inputs}
+    while grown := {name for passed in reached & passing.keys() for name in passing[passed]} - reached:
+        reached |= grown
+    return bool(reached - made)
 
 
 @lru_cache(maxsize=64)

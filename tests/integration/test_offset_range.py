@@ -70,7 +70,7 @@ def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: S3S
         readers = [task for group in plan.groups for task in group.tasks if 1 in plan.task(task).reads["flights"]]
         assert len(readers) == 2
         for reader in readers:
-            (ordered,) = order_of(plan, digest(plan), reader, 0, store.root).inputs
+            (ordered,) = order_of(plan, digest(plan), reader, 0, store.root, {}).inputs
             assert ordered.partitions == (partition,)
 
         # 5, 6, 7, 8: read, taken, counted, in the receipts.

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partitioning.documents.document import decode, encode
 from partitioning.hashes import hash_of
-from partitioning.model.order import Order
+from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
@@ -195,6 +195,7 @@ def test_sql_is_given_what_is_the_tasks_and_the_receipt_counts_it(case: Case) ->
         files = LocalFiles(Path(folder))
         made = landed(case, files)
         (ordered,) = made.inputs
+        assert isinstance(ordered, OrderedStream)
         intake = Intake(made, ordered, LandedReader(ordered, files.system, made.pipeline))
         given_to_sql = [] if intake.empty else pa.RecordBatchReader.from_stream(intake).read_all()["record"].to_pylist()
         intake.drain()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+import msgspec
 import pytest
 from pyspark import SparkContext, cloudpickle
 
@@ -12,11 +13,11 @@ from batches.runners.spark import application
 from batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
-from spark_jobs.group import MEMORY, answer, orders
+from spark_jobs.group import MEMORY, answer, work
 from tests.plans import plan_of, tails, tails_found, wide
 
-PLAN = plan_of(tails(), tails_found(), scheme="tasks(6)", groups=1)
-ORDERS = orders(PLAN, PLAN.groups[0], 0, "s3://lake/coset")
+PLAN = plan_of(tails(), tails_found(), groups=1)
+ORDERS = work(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})
 # What Java adds to the bytes of an order.
 FRAME = 500
 
@@ -33,10 +34,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
 
 
 def test_each_task_has_an_order_of_its_own(spark: SparkContext) -> None:
-    assert len(ORDERS) == len(set(ORDERS)) == 6
+    assert len(ORDERS) == len(set(ORDERS)) == 4
     dealt = spark.parallelize(ORDERS, len(ORDERS)).glom().collect()
     assert dealt == [[order] for order in ORDERS]
-    assert [decode(Order, order, "an order").task.task for (order,) in dealt] == list(range(6))
+    assert [[order.task.task for order in orders_in(piece)] for (piece,) in dealt] == [[0], [1], [2], [3]]
+
+
+def test_orders_that_read_something_in_common_are_sent_together() -> None:
+    plan = plan_of(tails(), tails_found(), scheme="elastic(2)", groups=1)
+    pieces = [orders_in(piece) for piece in work(plan, plan.groups[0], 0, "s3://lake/coset", {})]
+    assert [[order.task.task for order in piece] for piece in pieces] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+
+
+def orders_in(piece: bytes) -> list[Order]:
+    return [decode(Order, bytes(order), "an order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
 
 
 def test_what_is_serialised_for_a_task_holds_its_order_and_no_others(spark: SparkContext) -> None:
@@ -52,7 +63,7 @@ def test_what_is_serialised_for_a_task_does_not_grow_with_the_number_of_tasks(sp
         (group,) = plan.groups
         assert len(group.tasks) == tasks
         some = sorted({0, 1, tasks // 2, tasks - 1})
-        sizes[tasks] = [len(sent) for sent in serialised(spark, orders(plan, group, 0, "s3://lake/coset"), some)]
+        sizes[tasks] = [len(sent) for sent in serialised(spark, work(plan, group, 0, "s3://lake/coset", {}), some)]
         print(f"a task of {tasks:,} is sent {min(sizes[tasks]):,} to {max(sizes[tasks]):,} bytes")
     assert max(sizes[10_000]) < max(sizes[10]) + 100
     assert max(sizes[10_000]) < 5_000

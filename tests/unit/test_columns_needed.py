@@ -7,12 +7,20 @@ from spark_jobs.sql.database import connect, create_views
 from tests.checked_sql import FLIGHTS, PLANES, needed, pipeline
 
 
-def test_a_function_is_given_all_columns() -> None:
+def test_a_function_is_given_all_columns_that_reach_it() -> None:
+    def build(flights: Flow, planes: Flow) -> None:
+        flights.filter("dep_delay > 0").process("math:fsum", {"tailnum": "VARCHAR"}).write("t")
+        planes.write("u")
+
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay", "hops", "place", "_offset")
+
+
+def test_a_function_behind_a_select_is_given_what_was_selected() -> None:
     def build(flights: Flow, planes: Flow) -> None:
         flights.select("dep_delay").process("math:fsum", {"tailnum": "VARCHAR"}).write("t")
         planes.write("u")
 
-    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay", "hops", "place", "_offset")
+    assert needed(build, FLIGHTS) == ("tailnum", "dep_delay")
 
 
 def test_merged_flows_need_what_is_named_before_and_after() -> None:

@@ -152,7 +152,7 @@ def inspected(keys: Sequence[str | None], tasks: int = 1, task: int = 0, batch: 
     )
     dealt = assign([("views", 1)], tasks_scheme(tasks)).tasks
     order = Order(
-        "sha256:plan", "p", 0, 0, "s3://test/store", "views", tasks, dealt[task], (ordered,), (), (), key_sample=1
+        "sha256:plan", "p", 0, 0, "s3://test/store", "views", tasks, dealt[task], (ordered,), (), (), (), key_sample=1
     )
     inspection = Proved(order, ordered, planned)
     for start in range(0, len(keys), batch):

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from partitioning.documents.document import decode, digest, encode
-from partitioning.errors import Refused
-from partitioning.model.order import Order, order_of
-from partitioning.model.plan import Plan, ResultInput, TaskRef
-from partitioning.values import replace
+from partitioning.model.order import Order, OrderedStream, order_of
+from partitioning.model.plan import Plan, TaskRef
 from tests.plans import plan_of, tails, tails_found, wide
 
 STAGE = "flights+planes"
@@ -18,7 +14,7 @@ ROOT = "s3://lake/coset"
 
 
 def sent(plan: Plan, task: int) -> bytes:
-    return encode(order_of(plan, digest(plan), TaskRef(STAGE, task), 0, ROOT))
+    return encode(order_of(plan, digest(plan), TaskRef(STAGE, task), 0, ROOT, {}))
 
 
 def test_an_order_does_not_grow_with_the_number_of_tasks() -> None:
@@ -55,23 +51,13 @@ def test_an_order_says_what_the_plan_says_of_its_task() -> None:
     plan = plan_of(tails(), tails_found(), scheme="elastic(2)")
     stage = plan.stage(STAGE)
     for task in stage.tasks:
-        order = order_of(plan, digest(plan), TaskRef(STAGE, task.task), 3, ROOT)
+        order = order_of(plan, digest(plan), TaskRef(STAGE, task.task), 3, ROOT, {})
         assert decode(Order, encode(order), "an order") == order
         assert (order.plan, order.pipeline, order.batch, order.attempt) == (digest(plan), plan.pipeline, plan.batch, 3)
         assert (order.stage, order.cosets, order.task, order.ref) == (STAGE, 8, task, TaskRef(STAGE, task.task))
         assert (order.steps, order.writes, order.key_sample) == (stage.steps, stage.writes, plan.key_sample)
         for ordered, read in zip(order.inputs, stage.inputs, strict=True):
             stream = plan.stream(read.name)
+            assert isinstance(ordered, OrderedStream)
             assert (ordered.read, ordered.declared, ordered.columns) == (read, stream.declared, stream.columns)
             assert ordered.partitions == tuple(stream.partitions[number] for number in task.reads[read.name])
-
-
-def test_an_input_that_this_version_does_not_read_is_refused() -> None:
-    plan = plan_of(tails(), tails_found())
-    (stage,) = plan.stages
-    first = stage.inputs[0]
-    result = ResultInput("sums", "sums", first.placement)
-    changed = replace(plan, stages=(replace(stage, inputs=(result, *stage.inputs[1:])),))
-    with pytest.raises(Refused, match="sums is read by no version yet") as refused:
-        order_of(changed, digest(changed), TaskRef(STAGE, 0), 0, ROOT)
-    assert refused.value.findings[0].where == f"stage {STAGE}"

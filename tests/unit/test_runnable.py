@@ -9,9 +9,8 @@ import pytest
 from batches.planning import not_runnable
 from partitioning.model.graph import Op, Step
 from partitioning.model.placement import KeyFormat, Placement
-from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, StreamInput
-from partitioning.model.reasons import AskedFor, GcdOf
-from partitioning.model.schemes import COGROUP
+from partitioning.model.plan import Exchange, Plan, Stage, StreamInput
+from partitioning.model.reasons import AskedFor
 from partitioning.model.streams import Column
 from partitioning.model.tasks import Task
 from partitioning.values import replace
@@ -23,7 +22,6 @@ COUNTED = Step(
 SCORED = Step(
     "scored", Op.PROCESS, ("joined",), "", (), "tailnum", function="shop.scores:score", columns=(Column("t", "DATE"),)
 )
-BY_ORIGIN = Placement("origin", KeyFormat.STRING, "murmur2", 3)
 
 
 def plan() -> Plan:
@@ -43,35 +41,23 @@ def read_otherwise(stage: Stage, **change: object) -> Stage:
     return replace(stage, inputs=(replace(stage.inputs[0], **change), *stage.inputs[1:]))
 
 
-def read_a_result(stage: Stage) -> Stage:
-    first = stage.inputs[0]
-    return replace(stage, inputs=(ResultInput(first.name, first.step, first.placement), *stage.inputs[1:]))
-
-
-def exchanged() -> Plan:
-    exchange = Exchange("joined.exchange", "joined", "flights+planes", BY_ORIGIN, ("counted",), AskedFor(3))
-    read = ExchangeInput("joined.exchange", "joined", BY_ORIGIN)
-    later = Stage("joined", (read,), (), (), COGROUP, 3, GcdOf((3,), 3), False, (), wave=1)
-    found = plan()
-    return replace(found, exchanges=(exchange,), stages=(*found.stages, later))
+def combined_in_levels() -> Plan:
+    by_origin = Placement("origin", KeyFormat.STRING, "murmur2", 3)
+    exchange = Exchange("joined.exchange", "joined", "flights+planes", by_origin, ("counted",), AskedFor(3))
+    return replace(plan(), exchanges=(replace(exchange, combine="counted", unifiers=(2,)),))
 
 
 CASES: dict[str, tuple[Callable[[], Plan], list[str]]] = {
-    "an exchange": (exchanged, ["exchange joined.exchange moves the records of joined to murmur2(origin) mod 3"]),
-    "a result": (
-        lambda: staged(read_a_result),
-        ["what flights gives is read from an earlier stage"],
-    ),
+    "unifiers": (combined_in_levels, ["exchange joined.exchange combines in levels by counted"]),
     "state": (lambda: more_steps(COUNTED), ["step counted goes on from its own result of the batch before"]),
-    "a function": (lambda: more_steps(SCORED), ["step scored runs the function shop.scores:score"]),
     "a stateful function": (
         lambda: more_steps(replace(SCORED, state=True)),
-        ["step scored runs the function shop.scores:score"],
+        ["step scored goes on from its own result of the batch before"],
     ),
     "several parts": (
-        lambda: more_steps(SCORED, COUNTED),
+        lambda: more_steps(replace(SCORED, state=True), COUNTED),
         [
-            "step scored runs the function shop.scores:score",
+            "step scored goes on from its own result of the batch before",
             "step counted goes on from its own result of the batch before",
         ],
     ),
@@ -83,6 +69,7 @@ OBEYED: dict[str, Callable[[Stage], Stage]] = {
         stage, placement=replace(stage.inputs[0].placement, partitions=4)
     ),
     "some of the partitions": lambda stage: read_otherwise(stage, only=(4, 5)),
+    "a function": lambda stage: replace(stage, steps=(*stage.steps, SCORED)),
     "cosets dealt to fewer tasks": lambda stage: replace(
         stage, tasks=(Task(0, {"flights": (0,)}, owns=(0,)), Task(1, {}, owns=(1, 2, 3)))
     ),
@@ -99,7 +86,7 @@ def test_each_part_that_does_not_run_yet_is_a_finding(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", OBEYED)
-def test_whatever_tasks_read_and_take_of_streams_runs(case: str) -> None:
+def test_whatever_tasks_read_and_do_runs(case: str) -> None:
     changed = staged(OBEYED[case])
     assert changed != plan()
     assert not_runnable(changed) == ()

@@ -8,7 +8,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.hashes import hash_of, placement_hash
-from partitioning.model.order import order_of
+from partitioning.model.order import OrderedStream, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt
 from sources.reader import Batch
@@ -35,8 +35,9 @@ def plan_by(hash: str) -> Plan:
 
 def inspected(plan: Plan, task: int, keys: list[str]) -> tuple[list[str], PartitionReceipt]:
     """What a task takes of these records of the partition that it reads, and its receipt."""
-    order = order_of(plan, digest(plan), TaskRef("views", task), 0, "s3://test/store")
+    order = order_of(plan, digest(plan), TaskRef("views", task), 0, "s3://test/store", {})
     (ordered,) = order.inputs
+    assert isinstance(ordered, OrderedStream)
     (planned,) = ordered.partitions
     (file,) = planned.files
     inspection = Proved(order, ordered, planned)

@@ -1,0 +1,148 @@
+"""The receipts of an attempt, each held against the plan before anything is made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.leaving import Left, leavings, left_by, partitions_of, writers_of
+from partitioning.model.plan import ExchangeInput, Plan, ResultInput, StreamInput, TaskGroup
+from partitioning.model.receipt import Receipt, TaskReceipt
+
+
+def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
+    """The receipts of every task group of an attempt.
+
+    Raises Refused, with all findings, if one is missing, is of another plan, or does not say exactly what its tasks
+    were planned to read.
+    """
+    stored, findings = [], list[Finding]()
+    for group in plan.groups:
+        receipt = ledger.receipt(plan.batch, attempt, group.group)
+        if receipt is None:
+            findings.append(_missing(ledger, plan, attempt, group))
+        else:
+            findings.extend(_of_another(ledger, plan, attempt, group, receipt))
+            stored.append(receipt)
+    if findings:
+        raise Refused(*findings)
+    left = left_by(task for receipt in stored for task in receipt.tasks)
+    then = _not_of_this_plan(plan)
+    for receipt in stored:
+        where = _where(ledger, plan, attempt, receipt.group)
+        wrong = (what for task in receipt.tasks for what in (*_misread(plan, left, task), *_misleft(plan, task)))
+        findings.extend(Finding(what, where, then) for what in wrong)
+    if findings:
+        raise Refused(*findings)
+    return tuple(stored)
+
+
+def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left:
+    """What tasks of earlier waves left for those of a group, by their receipts.
+
+    Raises Refused, with all findings, if one of these is missing or is of another plan.
+    """
+    stages = writers_of(plan, group.tasks)
+    left, findings = list[TaskReceipt](), list[Finding]()
+    for writing in plan.groups:
+        if not any(task.stage in stages for task in writing.tasks):
+            continue
+        receipt = ledger.receipt(plan.batch, attempt, writing.group)
+        if receipt is None:
+            findings.append(_missing(ledger, plan, attempt, writing))
+        else:
+            findings.extend(_of_another(ledger, plan, attempt, writing, receipt))
+            left.extend(receipt.tasks)
+    if findings:
+        raise Refused(*findings)
+    return left_by(left)
+
+
+def _where(ledger: Ledger, plan: Plan, attempt: int, group: int) -> str:
+    return ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group}"))
+
+
+def _not_of_this_plan(plan: Plan) -> str:
+    return f"run {plan_anew(plan.pipeline)}: the receipt is not one of this plan"
+
+
+def _missing(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Finding:
+    uri = ledger.uri(ledger.key("plans", plan.batch))
+    command = f"spark-submit spark_jobs/run_group.py --plan {uri} --digest {digest(plan)} --group {group.group}"
+    return Finding(
+        f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end",
+        _where(ledger, plan, attempt, group.group),
+        f"run `coset run {plan.pipeline}`, or that group alone: `{command}`",
+    )
+
+
+def _of_another(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup, receipt: Receipt) -> Iterator[Finding]:
+    """Where a receipt is of another plan, attempt or group, or not of just its tasks."""
+    where, then = _where(ledger, plan, attempt, group.group), _not_of_this_plan(plan)
+    if receipt.plan != digest(plan):
+        yield Finding(f"the receipt is of plan {receipt.plan}, not of {digest(plan)}", where, then)
+        return
+    if (receipt.group, receipt.attempt) != (group.group, attempt):
+        yield Finding(f"the receipt is of group {receipt.group}, attempt {receipt.attempt}", where, then)
+    counts = Counter(task.task for task in receipt.tasks)
+    for task in sorted(set(group.tasks) | set(counts)):
+        if counts[task] != (task in group.tasks):
+            what = f"task {task} has {counts[task]} receipts, planned is {int(task in group.tasks)}"
+            yield Finding(what, where, then)
+
+
+def _misread(plan: Plan, left: Left, receipt: TaskReceipt) -> Iterator[str]:
+    """Where what a task says it was to read is not what the plan says, or what other tasks left."""
+    name = f"task {receipt.task}"
+    planned = _planned(plan, left, receipt)
+    stated = Counter((seen.input, seen.partition) for seen in receipt.partitions)
+    yield from (f"{name} accounts {n} times for {stream}-{part}" for (stream, part), n in stated.items() if n > 1)
+    yield from (f"{name} does not account for {text}" for place, text in planned.items() if place not in stated)
+    for seen in receipt.partitions:
+        text = f"{seen.input}-{seen.partition}@[{seen.start},{seen.end})"
+        if planned.get((seen.input, seen.partition)) != text:
+            yield f"{name} accounts for {text}, which is not planned for it"
+
+
+def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, int], str]:
+    """The ranges that a task was to read, as text, by input and partition."""
+    reads = plan.task(receipt.task).reads
+    planned: dict[tuple[str, int], str] = {}
+    for read in plan.stage(receipt.task.stage).inputs:
+        numbers = reads.get(read.name, ())
+        if isinstance(read, StreamInput):
+            stream = plan.stream(read.name)
+            planned |= {(read.name, number): str(stream.range(number)) for number in numbers}
+        elif isinstance(read, ExchangeInput | ResultInput):
+            for partition in partitions_of(left, read.name, numbers):
+                number = partition.partition
+                planned[read.name, number] = f"{read.name}-{number}@[{partition.start},{partition.end})"
+    return planned
+
+
+def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
+    """Where what a task says it left for later ones is not what the plan says, or does not agree with itself."""
+    planned = {(leaving.role, leaving.name): leaving for leaving in leavings(plan, plan.stage(receipt.task.stage))}
+    stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT)]
+    counts = Counter((artefact.role, artefact.name) for artefact in stated)
+    yield from (f"task {receipt.task} left {name} {n} times" for (_, name), n in counts.items() if n > 1)
+    for artefact in stated:
+        leaving = planned.get((artefact.role, artefact.name))
+        if leaving is None:
+            yield f"task {receipt.task} left {artefact.name}, which is not planned for it"
+        elif not _is_index(artefact, leaving.placement.partitions):
+            yield f"what task {receipt.task} says it left of {artefact.name} does not agree with itself"
+
+
+def _is_index(artefact: Artefact, partitions: int) -> bool:
+    """Whether the parts are in order, within the file and those of partitions there are, and all its records."""
+    at = (-1, 0)
+    for part in artefact.parts:
+        if not (at[0] < part.partition < partitions and at[1] <= part.start < part.end <= artefact.size):
+            return False
+        at = part.partition, part.end
+    return sum(part.records for part in artefact.parts) == artefact.records

@@ -1,0 +1,138 @@
+"""Leaving: what the tasks of a stage leave for later stages, and what is there of it once they have run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+from partitioning.model.artefact import Role
+from partitioning.model.placement import Placement
+from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage, TaskRef
+from partitioning.model.receipt import TaskReceipt
+from partitioning.model.streams import Column
+from partitioning.values import Value
+
+# What a task leaves has positions from its number times this on, so that each has one origin.
+POSITIONS = 1 << 40
+
+
+class Leaving(Value, frozen=True):
+    """What each task of a stage leaves of the stream or step `step`: an exchange, or a result.
+
+    Its rows, with these columns, go to the partitions into which `placement` puts their keys. Without a key, or by a
+    hash that is not known, all go to that of the task's number.
+    """
+
+    role: Role
+    name: str
+    step: str
+    placement: Placement
+    columns: tuple[Column, ...]
+
+
+class LeftPart(Value, frozen=True, gc=False):
+    """The rows of a partition that one `task` left: so many `records`, in the bytes [start, end) of a file.
+
+    In the partition they have the offsets from `first` on.
+    """
+
+    task: int
+    path: str
+    size: int
+    etag: str
+    first: int
+    start: int
+    end: int
+    records: int
+
+
+class LeftPartition(Value, frozen=True, gc=False):
+    """The rows of a partition that all tasks left, in the order of these: offsets [0, end)."""
+
+    partition: int
+    parts: tuple[LeftPart, ...] = ()
+
+    @property
+    def start(self) -> int:
+        return 0
+
+    @property
+    def end(self) -> int:
+        """How many rows there are."""
+        return self.parts[-1].first + self.parts[-1].records if self.parts else 0
+
+
+# The partitions that have rows, by number, of each exchange and result, by the name of the input that reads it.
+Left = Mapping[str, Mapping[int, LeftPartition]]
+
+
+def leavings(plan: Plan, stage: Stage) -> tuple[Leaving, ...]:
+    """What the tasks of a stage leave for later ones: its exchanges, then its results."""
+    return tuple(chain(_exchanges(plan, stage), _results(plan, stage)))
+
+
+def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
+    """The stage whose tasks leave what an input reads."""
+    if isinstance(read, ExchangeInput):
+        return plan.stage(next(exchange.stage for exchange in plan.exchanges if exchange.name == read.name))
+    return next(stage for stage in plan.stages if any(step.name == read.step for step in stage.steps))
+
+
+def left_by(receipts: Iterable[TaskReceipt]) -> Left:
+    """What tasks left for later ones, by their receipts."""
+    left: dict[str, dict[int, list[LeftPart]]] = {}
+    for receipt in sorted(receipts, key=lambda receipt: receipt.task):
+        for artefact in receipt.artefacts:
+            for part in artefact.parts:
+                parts = left.setdefault(artefact.name, {}).setdefault(part.partition, [])
+                first = parts[-1].first + parts[-1].records if parts else 0
+                file = receipt.task.task, artefact.path, artefact.size, artefact.etag
+                parts.append(LeftPart(*file, first, part.start, part.end, part.records))
+    return {
+        name: {number: LeftPartition(number, tuple(parts)) for number, parts in sorted(partitions.items())}
+        for name, partitions in left.items()
+    }
+
+
+def partitions_of(left: Left, name: str, numbers: Sequence[int]) -> tuple[LeftPartition, ...]:
+    """These partitions of an exchange or result, also those without rows."""
+    there = left.get(name, {})
+    return tuple(there.get(number) or LeftPartition(number) for number in numbers)
+
+
+def writers_of(plan: Plan, tasks: Iterable[TaskRef]) -> set[str]:
+    """The stages whose tasks have to have run before these."""
+    stages = {plan.stage(task.stage).name: plan.stage(task.stage) for task in tasks}
+    return {
+        writers(plan, read).name
+        for stage in stages.values()
+        for read in stage.inputs
+        if isinstance(read, ExchangeInput | ResultInput)
+    }
+
+
+def _exchanges(plan: Plan, stage: Stage) -> Iterator[Leaving]:
+    for exchange in plan.exchanges:
+        if exchange.stage == stage.name:
+            columns = _columns(plan, exchange.name)
+            yield Leaving(Role.EXCHANGE, exchange.name, exchange.source, exchange.placement, columns)
+
+
+def _results(plan: Plan, stage: Stage) -> Iterator[Leaving]:
+    steps = {step.name for step in stage.steps}
+    reads = (read for later in plan.stages for read in later.inputs if isinstance(read, ResultInput))
+    for name, read in {read.name: read for read in reads if read.step in steps}.items():
+        yield Leaving(Role.RESULT, name, read.step, read.placement, _columns(plan, name))
+
+
+def _columns(plan: Plan, name: str) -> tuple[Column, ...]:
+    """All columns that some stage reads of an exchange or result."""
+    inputs = (read for stage in plan.stages for read in stage.inputs if read.name == name)
+    return tuple(
+        {
+            column.name: column
+            for read in inputs
+            if isinstance(read, ExchangeInput | ResultInput)
+            for column in read.columns
+        }.values()
+    )

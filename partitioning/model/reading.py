@@ -1,0 +1,38 @@
+"""Reading together: the tasks of a group that read something in common, and so can read it once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from partitioning.model.plan import Plan, TaskGroup, TaskRef
+
+
+def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ...]:
+    """The tasks of a group, those together that read a partition in common, directly or through others.
+
+    They are of one stage. Both are in the order of the group.
+    """
+    companies: dict[tuple[str, str, int], int] = {}
+    joined = list(range(len(group.tasks)))
+
+    def root(number: int) -> int:
+        while joined[number] != number:
+            joined[number] = joined[joined[number]]
+            number = joined[number]
+        return number
+
+    for number, task in enumerate(group.tasks):
+        for partition in _partitions(plan, task):
+            other = companies.setdefault(partition, number)
+            first, second = sorted((root(number), root(other)))
+            joined[second] = first
+    members: dict[int, list[TaskRef]] = {}
+    for number, task in enumerate(group.tasks):
+        members.setdefault(root(number), []).append(task)
+    return tuple(map(tuple, members.values()))
+
+
+def _partitions(plan: Plan, task: TaskRef) -> Iterator[tuple[str, str, int]]:
+    for name, numbers in plan.task(task).reads.items():
+        for number in numbers:
+            yield task.stage, name, number

@@ -1,0 +1,25 @@
+"""Destinations: to which partition each row goes that a task leaves for later tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from partitioning.model.leaving import Leaving
+from partitioning.model.placement import OPAQUE
+from spark_jobs.hashing import placement_hashes
+
+
+def destinations(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
+    """The partition of each row (int64): that of its key; 0 if it has none.
+
+    Where rows have no key, or its hash is not known, all lie where the task is.
+    """
+    placement = leaving.placement
+    if not placement.key or placement.hash == OPAQUE:
+        return np.full(len(rows), task % placement.partitions, np.int64)
+    keys = rows.column(placement.key)
+    partitions = (placement_hashes(keys, placement.key_format, placement.hash) % placement.partitions).astype(np.int64)
+    if keys.null_count:
+        partitions[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    return np.asarray(partitions)

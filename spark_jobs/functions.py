@@ -1,0 +1,114 @@
+"""Python steps: a function of a deployment's own, called on the records of one task as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.imports import imported
+from partitioning.model.graph import Step
+from partitioning.model.order import Order
+from sources.arrow_schema import arrow_schema
+
+Function = Callable[[pa.Table], Any]
+
+
+class FunctionStep:
+    """A Python step in one task.
+
+    Its function is given the records in their order, some at a time, so that memory is bounded, and is not called if
+    there are none. One that runs in a single task is given all records at once, also if there are none.
+    """
+
+    def __init__(self, order: Order, step: Step) -> None:
+        assert step.function is not None
+        self._step = step
+        self._schema = arrow_schema(step.columns)
+        self._where = f"step {step.name!r}, {order}"
+        self._then = f"correct the function, then {plan_anew(order.pipeline)}"
+        self._function: Function = imported(step.function, self._where)
+        self._read = 0
+
+    def apply(self, rows: pa.RecordBatchReader, file: Path) -> pa.Table:
+        """What the function makes of the rows; it lies in a new file, and is read from there as it is asked for.
+
+        Raises Refused if the function fails, or gives something else than it was declared to.
+        """
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, self._schema) as writer:
+            for given in self._tables(rows):
+                writer.write_table(self._as_declared(given, self._called(given)))
+                self._read += len(given)
+        return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+
+    def _tables(self, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
+        if self._step.partitions == 1:
+            yield rows.read_all()
+        else:
+            yield from (pa.Table.from_batches([batch]) for batch in rows if len(batch))
+
+    def _called(self, given: pa.Table) -> Any:
+        try:
+            return self._function(given)
+        except Exception as error:
+            what = f"the function {self._step.function} failed: {type(error).__name__}: {error}"
+            raise self._refused(what, *self._least(given)) from error
+
+    def _least(self, given: pa.Table) -> tuple[int, pa.Table]:
+        """The first records on which the function fails by themselves, as few as halving finds, and where they are."""
+        first = 0
+        while (half := len(given) // 2) and self._step.partitions != 1:
+            if self._fails(given.slice(0, half)):
+                given = given.slice(0, half)
+            elif self._fails(given.slice(half)):
+                first, given = first + half, given.slice(half)
+            else:
+                break
+        return first, given
+
+    def _fails(self, given: pa.Table) -> bool:
+        try:
+            self._function(given)
+        except Exception:
+            return True
+        return False
+
+    def _as_declared(self, given: pa.Table, made: Any) -> pa.Table:
+        """What the function made, in the columns and types that it was declared to give."""
+        if not isinstance(made, pa.Table):
+            raise self._refused(f"the function {self._step.function} gave no pyarrow.Table but {type(made).__name__}")
+        if missing := [name for name in self._schema.names if name not in made.column_names]:
+            listed = ", ".join(made.column_names) or "none"
+            raise self._refused(f"there is no column {', '.join(missing)} in what {self._step.function} gave: {listed}")
+        try:
+            table = made.select(self._schema.names).cast(self._schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self._refused(f"what {self._step.function} gave is not of the declared types: {error}") from error
+        self._check_keys(given, table)
+        return table
+
+    def _check_keys(self, given: pa.Table, made: pa.Table) -> None:
+        """A function that was declared to leave each record its key gives none that it was not given."""
+        key = self._step.key
+        if not key or self._step.rekeys:
+            return
+        known = pc.is_in(made[key], value_set=given[key].cast(made[key].type).combine_chunks())
+        if not pc.all(known, min_count=0).as_py():
+            strange = made[key].filter(pc.invert(known))[0].as_py()
+            what = f"the function {self._step.function} gave the key {strange!r}, which is none that it was given"
+            raise self._refused(f"{what}; it was declared to leave keys as they are: name key= if it does not")
+
+    def _refused(self, what: str, first: int = 0, records: pa.Table | None = None) -> Refused:
+        where = self._where
+        if records is not None and len(records):
+            place = f"record {self._read + first + 1:,}"
+            if len(records) > 1:
+                place = f"records {self._read + first + 1:,} to {self._read + first + len(records):,}"
+            where = f"{where}, {place} of those it was given"
+            if self._step.key in records.column_names:
+                where = f"{where}, first key {records[self._step.key][0].as_py()!r}"
+        return Refused(Finding(what, where, self._then))

@@ -1,0 +1,80 @@
+"""A spool: rows that come in any order and go by partition, in each in the order in which they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs.arrays import numbers
+
+# What is held in memory before it waits in a file.
+_HELD = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows that are sorted by partition: those of `partitions[i]` are [starts[i], starts[i + 1])."""
+
+    rows: pa.RecordBatch
+    partitions: np.ndarray
+    starts: np.ndarray
+
+    def of(self, partition: int) -> pa.RecordBatch | None:
+        place = np.searchsorted(self.partitions, partition)
+        if place == len(self.partitions) or self.partitions[place] != partition:
+            return None
+        return self.rows.slice(self.starts[place], self.starts[place + 1] - self.starts[place])
+
+
+class Spool:
+    """Rows of a schema, of which no more than so many bytes are held; the rest waits in files in a folder.
+
+    It can be read once, when all is there.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path, held: int = _HELD) -> None:
+        self._schema = schema
+        self._folder = folder
+        self._most = held
+        self._rows: list[pa.RecordBatch] = []
+        self._places: list[np.ndarray] = []
+        self._bytes = 0
+        self._runs: list[_Run] = []
+
+    def add(self, rows: pa.RecordBatch, partitions: np.ndarray) -> None:
+        """Some rows, and the partition of each (int64)."""
+        self._rows.append(rows)
+        self._places.append(partitions)
+        self._bytes += rows.nbytes
+        if self._bytes > self._most:
+            self._runs.append(self._kept(self._sorted()))
+
+    def parts(self) -> Iterator[tuple[int, Sequence[pa.RecordBatch]]]:
+        """Each partition that has rows, ascending, and its rows."""
+        if self._rows:
+            self._runs.append(self._sorted())
+        for partition in sorted({int(number) for run in self._runs for number in run.partitions}):
+            found = (run.of(partition) for run in self._runs)
+            yield partition, [rows for rows in found if rows is not None]
+
+    def _sorted(self) -> _Run:
+        """What is held, which is no more."""
+        places = np.concatenate(self._places)
+        order = np.argsort(places, kind="stable")
+        table = pa.Table.from_batches(self._rows, self._schema).take(numbers(order)).combine_chunks()
+        self._rows, self._places, self._bytes = [], [], 0
+        partitions, starts = np.unique(places[order], return_index=True)
+        (rows,) = table.to_batches()
+        return _Run(rows, partitions, np.append(starts, len(order)))
+
+    def _kept(self, run: _Run) -> _Run:
+        """The same rows, in a file that is read as it is asked for."""
+        path = self._folder / f"run-{len(self._runs)}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, self._schema) as writer:
+            writer.write_batch(run.rows)
+        rows = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+        return _Run(rows, run.partitions, run.starts)

@@ -1,0 +1,57 @@
+"""Functions of a user's own, as pipelines of tests name them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def doubled(table: pa.Table) -> pa.Table:
+    """A column more, no row less."""
+    return table.append_column("twice", pc.multiply(table["v"], 2))
+
+
+def spread(table: pa.Table) -> pa.Table:
+    """Another key, and two rows for each that has one."""
+    pages = table["page"]
+    made = pa.table({"page": pages, "v": table["v"], "side": ["here"] * len(table)})
+    there = made.set_column(2, "side", pa.array(["there"] * len(table)))
+    return pa.concat_tables([made, there]).filter(pc.is_valid(pa.chunked_array([*pages.chunks, *pages.chunks])))
+
+
+def ranked(table: pa.Table) -> pa.Table:
+    """Something that needs all records at once."""
+    order = pc.rank(table["v"], sort_keys="descending")
+    return pa.table({"v": table["v"], "place": order})
+
+
+def numbered(table: pa.Table) -> pa.Table:
+    """Where each record was, and how many the function was given."""
+    given = pa.array([len(table)] * len(table), pa.int64())
+    return table.append_column("given", given)
+
+
+def refusing(table: pa.Table) -> pa.Table:
+    """Fails on one record."""
+    if pc.any(pc.equal(table["v"], 213)).as_py():
+        raise ValueError("213 is not allowed")
+    return table
+
+
+def nothing(table: pa.Table) -> None:
+    """Forgets to give anything."""
+
+
+def without_key(table: pa.Table) -> pa.Table:
+    """Forgets a column."""
+    return table.drop_columns(["k"])
+
+
+def in_words(table: pa.Table) -> pa.Table:
+    """Gives text where a number was declared."""
+    return table.set_column(table.column_names.index("v"), "v", pa.array(["many"] * len(table)))
+
+
+def lower_keys(table: pa.Table) -> pa.Table:
+    """Changes keys that it was declared to leave alone."""
+    return table.set_column(table.column_names.index("k"), "k", pc.replace_substring(table["k"], "key-1", "KEY-1"))

@@ -1,0 +1,63 @@
+"""A batch of three waves that is killed between any two of them goes on, and every flight counts exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from functools import partial
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from demo.landing import land, raw
+from demo.s3_server import S3Server
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.artefact import Role
+from sources.s3 import storage_options
+from tests.forked import coset
+from tests.killed import arm
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "flights_by_route.py")
+# A group's receipt is stored when what its tasks left is there: before it all that they left is nobody's.
+_POINTS = tuple(f"group-{group}.{moment}" for group in range(3) for moment in ("before", "after"))
+
+
+@pytest.fixture(scope="module")
+def source(s3: S3Server) -> str:
+    """The flights of January to April, landed."""
+    where = f"s3://test/{uuid.uuid4().hex}/topics"
+    land(0, where)
+    return where
+
+
+@pytest.fixture(scope="module")
+def airports() -> list[tuple[str, int, int]]:
+    """Flights and origins by destination, straight from the package's data."""
+    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
+    return raw().execute(query).fetchall()
+
+
+@pytest.mark.parametrize("point", _POINTS)
+def test_a_run_killed_at(point: str, source: str, store: S3Store, airports: list[tuple[str, int, int]]) -> None:
+    environment = os.environ | {"FLIGHTS_SOURCE": source}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--groups", "1")
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    finished = coset(*words, environment=environment)
+    assert finished.returncode == 0, finished.stderr
+    table = DeltaTable(f"{store.root}/tables/airports", storage_options=storage_options())
+    rows = table.to_pyarrow_table(columns=["dest", "flights", "origins"]).sort_by("dest").to_pylist()
+    assert [(row["dest"], row["flights"], row["origins"]) for row in rows] == airports
+
+    # What the killed run left beside it goes, with what has served; a batch needs neither any more.
+    assert list(store.list("flights_by_route/left/"))
+    cleaned = coset("clean", _PIPELINE, "--store", store.root, environment=environment)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert not list(store.list("flights_by_route/left/"))
+    ledger = Ledger(store, "flights_by_route")
+    verdict = ledger.verdict(0)
+    assert verdict is not None
+    assert {artefact.role for artefact in verdict.artefacts} == {Role.TABLE, Role.KEYS}

@@ -1,0 +1,188 @@
+"""Pipelines whose records move between tasks, from plan to published table, against DuckDB on the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
+from tests.landed import land_table
+from tests.running import run_and_publish
+
+# Keys that all have, keys that only some have, and records without a key.
+RECORDS = {
+    "views": pa.table(
+        {
+            "k": [f"key-{n % 67}" if n % 50 else None for n in range(300)],
+            "page": [f"page-{n * 11 % 23}" if n % 37 else None for n in range(300)],
+            "v": list(range(300)),
+        }
+    ),
+    "clicks": pa.table(
+        {
+            "k": [f"key-{n % 83 + 20}" for n in range(250)],
+            "page": [f"page-{n % 17}" for n in range(250)],
+            "v": [n * 7 % 100 for n in range(250)],
+        }
+    ),
+    "sales": pa.table(
+        {
+            "shop": [f"shop-{n % 9}" for n in range(40)],
+            "k": [f"key-{n * 5 % 71}" if n % 13 else None for n in range(40)],
+            "v": list(range(40)),
+        }
+    ),
+}
+KEYS = {"views": "k", "clicks": "k", "sales": "shop"}
+PARTITIONS = {"views": 8, "clicks": 6, "sales": 4}
+
+Build = Callable[..., Flow]
+
+PIPELINES: dict[str, tuple[Build, str]] = {
+    "counted by another key": (
+        lambda views: views.rekey("page").aggregate("count(*) AS n, sum(v)::BIGINT AS v"),
+        "SELECT page, count(*), sum(v) FROM views GROUP BY page",
+    ),
+    "counted by a key that is made": (
+        lambda views: views.rekey("tens", sql="(v // 10)::BIGINT", key_format="long").aggregate("count(*) AS n"),
+        "SELECT v // 10, count(*) FROM views GROUP BY 1",
+    ),
+    "a merge of placed and of re-keyed records": (
+        lambda views, clicks: (
+            views.rekey("page", name="by_page")
+            .merge(clicks.select("v", name="of_clicks").rekey("page", sql="k", name="clicks_by_k"))
+            .aggregate("count(*) AS n, sum(v)::BIGINT AS v")
+        ),
+        """
+        SELECT page, count(*), sum(v)
+        FROM (SELECT page, v FROM views UNION ALL SELECT k AS page, v FROM clicks) GROUP BY page
+        """,
+    ),
+    "KAFKA-7294: only the re-keyed side moves": (
+        lambda views, sales: (
+            views.select("v", name="a")
+            .merge(sales.rekey("k", name="b").select("v", name="of_b"), name="both")
+            .aggregate("count(*) AS n, sum(v)::BIGINT AS v")
+        ),
+        """
+        SELECT k, count(*), sum(v) FROM (SELECT k, v FROM views UNION ALL SELECT k, v FROM sales) GROUP BY k
+        """,
+    ),
+    "joined after both have moved": (
+        lambda views, clicks: (
+            views.rekey("page", name="vp")
+            .aggregate("count(*) AS views", name="vn")
+            .join(clicks.rekey("page", name="cp").aggregate("sum(v)::BIGINT AS clicks", name="cn"), "views, clicks")
+        ),
+        """
+        SELECT page, views, clicks
+        FROM (SELECT page, count(*) AS views FROM views GROUP BY page)
+        JOIN (SELECT page, sum(v) AS clicks FROM clicks GROUP BY page) USING (page)
+        """,
+    ),
+    "moved twice": (
+        lambda views: (
+            views.rekey("page", name="by_page")
+            .aggregate("count(*) AS n", name="pages")
+            .rekey("n", key_format="long", name="by_count")
+            .aggregate("count(*) AS pages")
+        ),
+        "SELECT n, count(*) FROM (SELECT page, count(*) AS n FROM views GROUP BY page) GROUP BY n",
+    ),
+    "summed over all records": (
+        lambda views: views.partial("count(*) AS n, sum(v)::BIGINT AS v").combine(
+            "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v"
+        ),
+        "SELECT count(*), sum(v) FROM views",
+    ),
+    "summed by key in parts": (
+        lambda views: views.partial("count(*) AS n", by="page").combine("sum(n)::BIGINT AS n"),
+        "SELECT page, count(*) FROM views GROUP BY page",
+    ),
+    "put into other partitions": (
+        lambda views: views.repartition(3).select("v"),
+        "SELECT k, v FROM views",
+    ),
+    "put into other partitions by Java's hash": (
+        lambda views: views.repartition(5, hash="java").aggregate("count(*) AS n"),
+        "SELECT k, count(*) FROM views GROUP BY k",
+    ),
+    "a result that a later wave reads where it lies": (
+        lambda views: (
+            lambda sums: sums.join(
+                sums.rekey("page", sql="first", name="by_page")
+                .aggregate("sum(n)::BIGINT AS n", name="per_page")
+                .rekey("k", sql="page", name="back"),
+                "sums.n, back.n AS pages",
+            )
+        )(views.aggregate("count(*) AS n, min(k) AS first", name="sums")),
+        """
+        WITH sums AS (SELECT k, count(*) AS n, min(k) AS first FROM views GROUP BY k),
+        pages AS (SELECT first AS k, sum(n) AS n FROM sums GROUP BY first)
+        SELECT k, sums.n, pages.n FROM sums JOIN pages USING (k)
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "tasks(3)"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: S3Store, tmp_path: Path) -> None:
+    build, sql = PIPELINES[name]
+    pipeline = planned_over(store, build)
+    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme, groups=2))
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert published(store) == direct(sql)
+
+
+def planned_over(store: S3Store, build: Build) -> Pipeline:
+    """The pipeline, over streams that have landed."""
+    source = f"{store.root}/topics"
+    pipeline = Pipeline("moved", source=source)
+    streams = signature(build).parameters
+    for name in streams:
+        land_table(RECORDS[name], name, source, key=KEYS[name], partitions=PARTITIONS[name])
+    declared = (
+        pipeline.stream(name, key=KEYS[name], partitions=PARTITIONS[name], null_keys="own task") for name in streams
+    )
+    build(*declared).write("t")
+    return pipeline
+
+
+def published(store: S3Store) -> list[tuple[object, ...]]:
+    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
+    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
+
+
+def direct(sql: str) -> list[tuple[object, ...]]:
+    with duckdb.connect() as connection:
+        for name, table in RECORDS.items():
+            connection.register(name, table)
+        return sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: S3Store, tmp_path: Path) -> None:
+    build, _ = PIPELINES["KAFKA-7294: only the re-keyed side moves"]
+    ref, _ = steps.plan(planned_over(store, build), store.root)
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    report = steps.report(ref, tmp_path)
+    moved = next(line for line in report.splitlines() if line.startswith("| of_b.exchange"))
+    name, step, stage, records, size, spared = (cell.strip() for cell in moved.strip("|").split("|"))
+    assert (name, step, stage, records, spared) == ("of_b.exchange", "of_b", "sales", "40", "300")
+    assert size.endswith("kB")
+    page = (tmp_path / "moved" / "batch-0-attempt-0.html").read_text()
+    assert "What moved" in page
+    assert "<td>of_b.exchange</td>" in page

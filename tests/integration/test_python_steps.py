@@ -1,0 +1,149 @@
+"""Python steps, from plan to published table, against DuckDB on the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from sources.s3 import storage_options
+from tests import functions
+from tests.landed import land_table
+from tests.running import run_and_publish, run_groups
+
+VIEWS = pa.table(
+    {
+        "k": [f"key-{n % 67}" if n % 50 else None for n in range(300)],
+        "page": [f"page-{n * 11 % 23}" if n % 37 else None for n in range(300)],
+        "v": list(range(300)),
+    }
+)
+
+PIPELINES: dict[str, tuple[Callable[[Flow], Flow], str]] = {
+    "a column more": (
+        lambda views: views.process(functions.doubled, {"k": "VARCHAR", "twice": "BIGINT"}),
+        "SELECT k, v * 2 FROM views",
+    ),
+    "between SQL steps, read twice": (
+        lambda views: (lambda twice: twice.merge(twice.filter("twice % 3 = 0", name="some")))(
+            views.filter("v > 20").process(
+                functions.doubled, {"k": "VARCHAR", "v": "INTEGER", "twice": "DOUBLE"}, name="more"
+            )
+        ).aggregate("sum(twice) AS sum, count(*) AS n"),
+        """
+        SELECT k, sum(twice), count(*) FROM (
+            SELECT k, v * 2 AS twice FROM views WHERE v > 20
+            UNION ALL SELECT k, v * 2 FROM views WHERE v > 20 AND v * 2 % 3 = 0
+        ) GROUP BY k
+        """,
+    ),
+    "another key, then moved": (
+        lambda views: views.process(
+            functions.spread, {"page": "VARCHAR", "v": "BIGINT", "side": "VARCHAR"}, key="page", name="spread"
+        ).aggregate("count(*) AS n, min(side) AS side, sum(v)::BIGINT AS v"),
+        "SELECT page, 2 * count(*), 'here', 2 * sum(v) FROM views WHERE page IS NOT NULL GROUP BY page",
+    ),
+    "after an exchange": (
+        lambda views: (
+            views.rekey("page")
+            .aggregate("sum(v)::BIGINT AS v")
+            .process(functions.doubled, {"page": "VARCHAR", "twice": "BIGINT"})
+        ),
+        "SELECT page, 2 * sum(v) FROM views GROUP BY page",
+    ),
+    "all records at once": (
+        lambda views: (
+            views.select("v")
+            .rekey("v", key_format="long", name="by_v")
+            .process(functions.ranked, {"v": "BIGINT", "place": "BIGINT"}, partitionable=False)
+        ),
+        "SELECT v, rank() OVER (ORDER BY v DESC) FROM views",
+    ),
+}
+
+
+def planned(store: S3Store, build: Callable[[Flow], Flow], scheme: str | None = None) -> BatchRef:
+    source = f"{store.root}/topics"
+    land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
+    pipeline = Pipeline("scores", source=source)
+    build(pipeline.stream("views", key="k", partitions=4, null_keys="own task")).write("t")
+    ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme) if scheme else Settings())
+    assert ref is not None
+    return ref
+
+
+def published(store: S3Store) -> list[tuple[object, ...]]:
+    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
+    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
+
+
+@pytest.mark.parametrize("scheme", [None, "elastic(3)"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: S3Store, tmp_path: Path) -> None:
+    build, sql = PIPELINES[name]
+    if name == "all records at once":
+        scheme = None
+    run_and_publish(planned(store, build, scheme), tmp_path)
+    with duckdb.connect() as connection:
+        connection.register("views", VIEWS)
+        assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
+
+
+def test_records_are_given_by_partition_and_offset(store: S3Store, tmp_path: Path) -> None:
+    columns = {"k": "VARCHAR", "_partition": "INTEGER", "_offset": "BIGINT", "given": "BIGINT"}
+
+    def seen(views: Flow) -> Flow:
+        shown = "_partition AS p, _offset AS o, given"
+        return views.process(functions.numbered, columns, name="seen").select(shown)
+
+    ref = planned(store, seen, "tasks(2)")
+    run_and_publish(ref, tmp_path)
+    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table().to_pylist()
+    for partitions in ((0, 2), (1, 3)):
+        places = [(row["p"], row["o"]) for row in rows if row["k"] and row["p"] in partitions]
+        assert places == sorted(places)
+        assert {partition for partition, _ in places} == set(partitions)
+
+
+WRONG: Mapping[str, tuple[str, str]] = {
+    "refusing": (
+        "the function tests.functions:refusing failed: ValueError: 213 is not allowed",
+        "of those it was given, first key 'key-12'",
+    ),
+    "nothing": ("gave no pyarrow.Table but NoneType", "step 'scored', task views/0 of batch 0"),
+    "without_key": ("there is no column k in what tests.functions:without_key gave: page, v, _offset", ""),
+    "in_words": ("gave is not of the declared types: Failed to parse string: 'many'", ""),
+    "lower_keys": ("gave the key 'KEY-1", "step 'scored', task views/0 of batch 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_function_does_wrong_is_said(name: str, store: S3Store) -> None:
+    what, where = WRONG[name]
+    columns = {"k": "VARCHAR", "v": "BIGINT"}
+    ref = planned(store, lambda views: views.process(getattr(functions, name), columns, name="scored"))
+    with pytest.raises(Refused) as refused:
+        run_groups(ref)
+    finding = refused.value.findings[0]
+    assert what in finding.what
+    assert where in finding.where
+    assert "correct the function, then `coset replan scores" in finding.then
+
+
+def test_the_record_on_which_a_function_fails_is_found(store: S3Store) -> None:
+    ref = planned(store, lambda views: views.process(functions.refusing, {"k": "VARCHAR", "v": "BIGINT"}))
+    with pytest.raises(Refused) as refused:
+        run_groups(ref)
+    (finding,) = refused.value.findings
+    assert finding.where.count("record ") == 1
