@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 
 from batches.audit import audit
 from batches.runners.spark_settings import configuration
-from bench.party import MASTER, Run, shuffled
+from bench.party import CORES, MASTER, Run, shuffled
 from bench.workload import STORE, Workload, pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest
@@ -27,7 +27,7 @@ from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
 from sources.landed import discover
 from sources.reader import Batch
-from spark_jobs.group import work
+from spark_jobs.group import pieces, work
 from spark_jobs.intake import Inspect, Proved
 from spark_jobs.kernel import run_orders
 from spark_jobs.proof import SAMPLED
@@ -94,7 +94,7 @@ def _session(inspect: Inspect) -> Iterator[tuple[Plan, Callable[[int], Any]]]:
     with SparkContext(conf=SparkConf().setAll(list(settings.items()))) as spark:
 
         def run(number: int) -> tuple[tuple[TaskReceipt, ...], int]:
-            sent = work(plan, plan.groups[0], number, STORE, {})
+            sent = pieces(work(plan, plan.groups[0], number, STORE, {}), CORES)
             before = shuffled(spark)
             done = spark.parallelize(sent, len(sent)).map(lambda piece: _receipts(piece, inspect)).collect()
             tasks = chain.from_iterable(

@@ -34,8 +34,10 @@ _PATIENT = Retrying(
     reraise=True,
 )
 
-# Runs pieces of work, each as a task of Spark's or a process of its own, and gives their answers.
-RunTasks = Callable[[Sequence[bytes]], Sequence[bytes]]
+# Orders, those side by side whose tasks read something in common.
+Work = Sequence[Sequence[bytes]]
+# Runs the `pieces` of a group's work, each as a task of Spark's or in a process, and gives their answers.
+RunTasks = Callable[[Work], Sequence[bytes]]
 
 
 def run_group(
@@ -82,15 +84,28 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     return group
 
 
-def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> list[bytes]:
-    """The pieces of work of a group: the orders of tasks that read something in common, as a JSON array each.
-
-    `left` is what earlier waves left.
-    """
+def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Work:
+    """The orders of a group's tasks, as documents. `left` is what earlier waves left."""
     return [
-        b"[%b]" % b",".join(encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in tasks)
+        [encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in tasks]
         for tasks in read_together(plan, group)
     ]
+
+
+def pieces(work: Work, workers: int) -> list[bytes]:
+    """What each of so many workers is sent, as JSON arrays of orders; there are no fewer pieces if it can be helped.
+
+    The tasks of a piece read once what they have in common. If that left workers idle, more of them read it.
+
+    >>> pieces([[b"1", b"2", b"3"], [b"4"]], 2), pieces([[b"1", b"2", b"3"], [b"4"]], 3)
+    ([b'[1,2,3]', b'[4]'], [b'[1,2]', b'[4]', b'[3]'])
+    """
+    parts = [list(orders) for orders in work]
+    while parts and len(parts) < workers and len(largest := max(parts, key=len)) > 1:
+        half = -(-len(largest) // 2)
+        parts.append(largest[half:])
+        del largest[half:]
+    return [b"[%b]" % b",".join(orders) for orders in parts]
 
 
 def answer(piece: bytes, memory: str = MEMORY) -> bytes:

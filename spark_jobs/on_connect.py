@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,6 +27,16 @@ def run_orders(spark: SparkSession, orders: Sequence[bytes], answer: Callable[[b
     answered = sent.mapInArrow(partial(_answers, answer), "task int, answer binary").toArrow()
     answers: Sequence[bytes] = answered.sort_by("task")["answer"].to_pylist()
     return answers
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks the server runs at once, by its own settings; 2 if they do not say, as Spark itself takes it."""
+    master = spark.conf.get("spark.master", "") or ""
+    if match := re.fullmatch(r"local\[(\d+)\]", master):
+        return int(match[1])
+    if master == "local[*]":
+        return os.cpu_count() or 1
+    return int(spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.cores.max", None) or 2)
 
 
 def _answers(answer: Callable[[bytes], bytes], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

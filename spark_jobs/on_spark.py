@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from partitioning.errors import CosetError, Finding
 from sources import s3
-from spark_jobs.group import MEMORY, RunTasks, answer
+from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
 
 
 def with_store(conf: SparkConf) -> SparkConf:
@@ -26,16 +26,17 @@ def with_store(conf: SparkConf) -> SparkConf:
 
 
 def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMORY) -> RunTasks:
-    """Runs the orders of a task group as one job, to be called in a thread of its own if several are to run at once.
+    """Runs the work of a task group as one job, to be called in a thread of its own if several are to run at once.
 
     What it gives raises CosetError if Spark itself fails; `log` says where to read on.
     """
 
-    def run(orders: Sequence[bytes]) -> Sequence[bytes]:
+    def run(work: Work) -> Sequence[bytes]:
         spark.setJobDescription(description)
+        sent = pieces(work, spark.defaultParallelism)
         # An RDD of the orders: each task is sent its own. Spark's SQL engine would only have to be started.
         try:
-            return spark.parallelize(orders, len(orders)).map(partial(answer, memory=memory)).collect()
+            return spark.parallelize(sent, len(sent)).map(partial(answer, memory=memory)).collect()
         except (PySparkException, Py4JError) as error:
             raise job_failed(error, description, log) from None
 

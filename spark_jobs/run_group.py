@@ -17,7 +17,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
-from spark_jobs.group import MEMORY, run_group
+from spark_jobs.group import MEMORY, Work, run_group
 from spark_jobs.on_spark import tasks_of, with_store
 
 
@@ -48,14 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _in_spark(asked: argparse.Namespace, orders: Sequence[bytes]) -> Sequence[bytes]:
+def _in_spark(asked: argparse.Namespace, work: Work) -> Sequence[bytes]:
     """Run orders in an application of their own, which is only started if there is something to run."""
     # Spark's workers must run an interpreter that has Coset; this one has it.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     name = f"group {asked.group} of {asked.plan}"
     with SparkContext(conf=with_store(SparkConf().setAppName(name))) as spark:
         log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
-        return tasks_of(spark, name, log, asked.memory)(orders)
+        return tasks_of(spark, name, log, asked.memory)(work)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from batches.runners.jobs import Jobs
 from batches.runners.spark_server import LOG_SETTING
 from batches.runners.spark_submit import SparkSubmit
 from partitioning.errors import CosetError
-from spark_jobs.group import MEMORY, answer, group_name, run_group
-from spark_jobs.on_connect import run_orders
+from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
+from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed
 
 
@@ -54,7 +54,7 @@ class Connect:
         ledger, plan = batch.load()
         name = group_name(plan, number)
         try:
-            return run_group(ledger, plan, number, lambda orders: self._run(orders, name))
+            return run_group(ledger, plan, number, lambda work: self._run(work, name))
         except Gone as gone:
             with self._submitting:
                 return f"{gone}; submitted instead: {self._submit.group(batch, number)}"
@@ -68,14 +68,14 @@ class Connect:
         with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
             spark.interruptTag(self._tag)
 
-    def _run(self, orders: Sequence[bytes], name: str) -> Sequence[bytes]:
+    def _run(self, work: Work, name: str) -> Sequence[bytes]:
         with self._jobs.waiting_for(name), connected(self._address, self._token) as spark:
             spark.addTag(self._tag)
             log: str | None = f"on the host of {self._address}"
             try:
                 log = spark.conf.get(LOG_SETTING, log)
                 self._jobs.check(name)
-                return run_orders(spark, orders, self._answer)
+                return run_orders(spark, pieces(work, cores_of(spark)), self._answer)
             except PySparkException as error:
                 if is_gone(error):
                     raise Gone(f"the Spark server {self._address} went away") from None

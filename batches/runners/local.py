@@ -15,7 +15,7 @@ from types import TracebackType
 
 from batches.ref import BatchRef
 from partitioning.errors import CosetError, Finding
-from spark_jobs.group import MEMORY, answer, run_group
+from spark_jobs.group import MEMORY, Work, answer, pieces, run_group
 
 
 class Local:
@@ -53,22 +53,23 @@ class Local:
             for process in tuple(self._pool._processes.values()):
                 process.kill()
 
-    def _run(self, orders: Sequence[bytes]) -> Sequence[bytes]:
+    def _run(self, work: Work) -> Sequence[bytes]:
+        sent = pieces(work, self._processes)
         if self._pool is None or self._cancelled:
-            return [self._answer_here(order) for order in orders]
+            return [self._answer_here(piece) for piece in sent]
         try:
             with _ctrl_c_held():
-                answers = self._pool.map(self._answer, orders)
+                answers = self._pool.map(self._answer, sent)
             return list(answers)
         except BrokenProcessPool as error:
             raise CosetError(
                 Finding(f"a process of the pool ended: {error}", "this machine", "look at its memory, then run again")
             ) from error
 
-    def _answer_here(self, order: bytes) -> bytes:
+    def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:
             raise CosetError(Finding("the task group was ended", "this process", "run again"))
-        return self._answer(order)
+        return self._answer(piece)
 
 
 @contextmanager

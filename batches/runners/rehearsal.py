@@ -20,12 +20,13 @@ from batches.runners.spark import application
 from batches.runners.spark_server import TOKEN, listening_on
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError
-from spark_jobs.group import answer
+from spark_jobs.group import answer, pieces
 from spark_jobs.on_connect import run_orders
 from spark_jobs.on_spark import tasks_of
 
 _MASTER = "local[1]"
-_NO_ORDER = b"what a task answers does not matter here"
+# What a task answers does not matter here.
+_NO_ORDER = b"{}"
 
 
 def make_archive(folder: Path = FOLDER) -> str:
@@ -60,9 +61,9 @@ def _rehearse(archive: Path, log: Path) -> None:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     }
     with application(_MASTER, settings, log) as spark:
-        tasks_of(spark, "rehearsal", str(log))([_NO_ORDER])
+        tasks_of(spark, "rehearsal", str(log))([[_NO_ORDER]])
         with connected(f"sc://127.0.0.1:{port}", token) as client:
-            run_orders(client, [_NO_ORDER], answer)
+            run_orders(client, pieces([[_NO_ORDER]], 1), answer)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
-from spark_jobs.group import MEMORY, group_name, run_group
+from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import tasks_of, with_store
 
 
@@ -51,7 +51,7 @@ class Spark:
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
         name = group_name(plan, number)
-        return run_group(ledger, plan, number, lambda orders: self._run(orders, name))
+        return run_group(ledger, plan, number, lambda work: self._run(work, name))
 
     def cancel(self) -> None:
         self._jobs.end(self._end_jobs)
@@ -60,12 +60,12 @@ class Spark:
         if self._started is not None:
             self._started.cancelAllJobs()
 
-    def _run(self, orders: Sequence[bytes], name: str) -> Sequence[bytes]:
+    def _run(self, work: Work, name: str) -> Sequence[bytes]:
         self._jobs.check(name)
         spark, log = self._application()
         try:
             with self._jobs.waiting_for(name):
-                return tasks_of(spark, name, f"Spark's log, {log}", self._memory)(orders)
+                return tasks_of(spark, name, f"Spark's log, {log}", self._memory)(work)
         except CosetError:
             self._log_is_named |= not self._jobs.cancelled
             raise

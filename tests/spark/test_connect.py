@@ -19,7 +19,7 @@ from batches.runners.connection import connected
 from batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server
 from partitioning.errors import CosetError, Refused
-from spark_jobs.on_connect import run_orders
+from spark_jobs.on_connect import cores_of, run_orders
 from tests.small import ENDLESS, SLOW, small_batch, until, working
 
 CLOSED = "sc://127.0.0.1:1"
@@ -45,6 +45,11 @@ def test_each_task_is_sent_its_own_order_and_no_other(spark_server: SparkServer)
     with connected(spark_server.address, spark_server.token) as spark:
         answers = run_orders(spark, orders, whose)
     assert answers == [b"%d ran order %d" % (number, number) for number in range(7)]
+
+
+def test_a_server_says_how_many_tasks_it_runs_at_once(spark_server: SparkServer) -> None:
+    with connected(spark_server.address, spark_server.token) as spark:
+        assert cores_of(spark) == 2
 
 
 def test_orders_may_be_larger_than_a_message(spark_server: SparkServer) -> None:

@@ -13,11 +13,11 @@ from batches.runners.spark import application
 from batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
-from spark_jobs.group import MEMORY, answer, work
+from spark_jobs.group import MEMORY, answer, pieces, work
 from tests.plans import plan_of, tails, tails_found, wide
 
 PLAN = plan_of(tails(), tails_found(), groups=1)
-ORDERS = work(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {})
+ORDERS = pieces(work(PLAN, PLAN.groups[0], 0, "s3://lake/coset", {}), 1)
 # What Java adds to the bytes of an order.
 FRAME = 500
 
@@ -42,8 +42,14 @@ def test_each_task_has_an_order_of_its_own(spark: SparkContext) -> None:
 
 def test_orders_that_read_something_in_common_are_sent_together() -> None:
     plan = plan_of(tails(), tails_found(), scheme="elastic(2)", groups=1)
-    pieces = [orders_in(piece) for piece in work(plan, plan.groups[0], 0, "s3://lake/coset", {})]
-    assert [[order.task.task for order in piece] for piece in pieces] == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    shared = work(plan, plan.groups[0], 0, "s3://lake/coset", {})
+
+    def sent(workers: int) -> list[list[int]]:
+        return [[order.task.task for order in orders_in(piece)] for piece in pieces(shared, workers)]
+
+    assert sent(4) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    # Nobody is left idle for it.
+    assert sent(6) == [[0], [1], [2, 6], [3, 7], [4], [5]]
 
 
 def orders_in(piece: bytes) -> list[Order]:
@@ -63,7 +69,9 @@ def test_what_is_serialised_for_a_task_does_not_grow_with_the_number_of_tasks(sp
         (group,) = plan.groups
         assert len(group.tasks) == tasks
         some = sorted({0, 1, tasks // 2, tasks - 1})
-        sizes[tasks] = [len(sent) for sent in serialised(spark, work(plan, group, 0, "s3://lake/coset", {}), some)]
+        sizes[tasks] = [
+            len(sent) for sent in serialised(spark, pieces(work(plan, group, 0, "s3://lake/coset", {}), 1), some)
+        ]
         print(f"a task of {tasks:,} is sent {min(sizes[tasks]):,} to {max(sizes[tasks]):,} bytes")
     assert max(sizes[10_000]) < max(sizes[10]) + 100
     assert max(sizes[10_000]) < 5_000
