@@ -263,7 +263,7 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             count = read.placement.partitions
             home = _hash(read, offender) % count
             belongs = f"belongs in partition {home} of {count}"
-            if isinstance(read, StreamInput) and count != read.partitions:
+            if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
                 belongs = f"belongs in a partition ≡ {home} modulo {count}"
             whose = "its producer" if isinstance(read, StreamInput) else "the task that left it"
             return f"{says}, {belongs}: {whose} placed it otherwise"
