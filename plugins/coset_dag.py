@@ -118,7 +118,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, waves: int) -> Any:
             if ref is None:
                 raise AirflowSkipException(sentence)
             print(steps.plan_page(ref))
-            check_waves(ref, waves)
+            check_waves(ref, waves, _groups(ref, waves))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
             return _groups(ref, 0)
 
@@ -200,9 +200,10 @@ def check_run_type(run: Any) -> None:
         )
 
 
-def check_waves(batch: BatchRef, waves: int) -> None:
-    """Raise Refused if a plan has more than the DAG's: a run's form or a partitioner may ask for that many tasks."""
-    if steps.wave_labels(batch, waves):
+def check_waves(batch: BatchRef, waves: int, more: list[dict[str, Any]]) -> None:
+    """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
+    so many tasks."""
+    if more:
         raise Refused(
             Finding(
                 f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",

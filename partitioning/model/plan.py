@@ -138,9 +138,9 @@ class Exchange(Value, frozen=True):
     `placement` puts there. `wanted_by` are the steps that need it. With `unifiers`, what is written of a partition
     passes that many levels of the step `combine` before it is read as a whole, each with so many unifiers for the
     partition: those of the first read this exchange, each the parts of neighbouring writers, as evenly as can be. They
-    are the tasks of a stage, and write as `source` what they combine, in the exchange that the next level reads. `moves` and `spares` are the records
-    that pass through it and those that a shuffle of all would have moved too, by the last batch's counts; None where
-    they are not known.
+    are the tasks of a stage, and write what they combine in place of `source`, in the exchange that the next level
+    reads. `moves` and `spares` are the records that pass through it and those that a shuffle of all would have moved
+    too, by the last batch's counts; None where they are not known.
     """
 
     name: str

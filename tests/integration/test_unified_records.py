@@ -23,6 +23,7 @@ from partitioning.model.plan import Plan
 from partitioning.values import replace
 from sources.parts_reader import PartsReader
 from spark_jobs import kernel, writers
+from spark_jobs.destinations import destinations
 from tests.integration.test_moved_records import direct, planned_over, published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.running import run_and_publish, run_groups, task_receipts
@@ -156,10 +157,9 @@ def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: S3Stor
 
 def misplaced(store: S3Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray], np.ndarray]) -> BatchRef:
     """A batch that has run, in which a task put what it left for the first level elsewhere."""
-    right = writers.destinations
 
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
-        numbers = right(leaving, task, rows)
+        numbers = destinations(leaving, task, rows)
         return to(numbers) if (leaving.name, task) == ("parts.exchange.1", 0) else numbers
 
     ref, _ = planned(store, "by key", 2, "tasks(5)")
@@ -182,3 +182,10 @@ def test_rows_that_are_left_for_another_unifier_are_refused(store: S3Store, monk
     ref = misplaced(store, monkeypatch, lambda numbers: numbers + 5)
     with pytest.raises(Refused, match=r"what task views/0 says it left of parts.exchange.1 does not agree with itself"):
         steps.audit(ref)
+
+
+def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: S3Store) -> None:
+    planned(store, "by key", 2, "tasks(5)")
+    pipeline = planned_over(store, by_page)
+    _, sentence = steps.plan(pipeline, store.root, replace(Settings.parse(scheme="tasks(5)", groups=2)))
+    assert sentence.endswith("it is taken up again as it was planned")

@@ -8,6 +8,7 @@ import pytest
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.planning.stages.bounds import most_waves
 from tests.plans import arrived, plan_of
 
@@ -93,6 +94,21 @@ def test_a_stream_whose_count_has_changed_may_have_to_move_first(
     now = plan_of(pipeline(6), [arrived("flights", [20] * 6)], batch=1, published=before, scheme=scheme)
     assert most_waves(pipeline(6)) == waves
     assert (len(before.waves), len(now.waves)) == (waves - 1, waves)
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "scheme", "waves", "planned"),
+    [(2, None, 6, 4), (4, None, 4, 3), (16, None, 3, 2), (4, "tasks(40)", 5, 4), (4, "elastic(10)", 5, 4)],
+)
+def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
+    fan_in: int, scheme: str | None, waves: int, planned: int
+) -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    parts = pipeline.table("planes", key="tailnum", partitions=5).partial(COUNT)
+    parts.combine("sum(n) AS n", fan_in=fan_in, name="totals").write("t")
+    settings = Settings.parse(scheme=[f"planes={scheme}"] if scheme else None)
+    plan = plan_of(pipeline, [arrived("planes", [10] * 5)], settings=settings)
+    assert (most_waves(pipeline, settings), len(plan.waves)) == (waves, planned)
 
 
 def test_a_stream_of_unknown_hash_is_never_moved() -> None:
