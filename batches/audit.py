@@ -242,7 +242,7 @@ def _moved(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, objec
     files = [artefact for task in tasks for artefact in task.artefacts if artefact.parts]
     spared = {exchange.name: exchange.spares for exchange in plan.exchanges}
     for stage in plan.stages:
-        for leaving in leavings(plan, stage):
+        for leaving in leavings(plan, TaskRef(stage.name, 0)):
             left = [file for file in files if (file.role, file.name) == (leaving.role, leaving.name)]
             yield {
                 "kind": leaving.role.value,
@@ -288,7 +288,7 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             count = read.placement.partitions
             home = _hash(read, offender) % count
             belongs = f"belongs in partition {home} of {count}"
-            if isinstance(read, StreamInput) and count != read.partitions:
+            if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
                 belongs = f"belongs in a partition ≡ {home} modulo {count}"
             whose = "its producer" if isinstance(read, StreamInput) else "the task that left it"
             return f"{says}, {belongs}: {whose} placed it otherwise"

@@ -20,6 +20,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.explain.explain import idle_tasks
 from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.reasons import BeforeMoving, Unifying
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
@@ -75,12 +76,7 @@ def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> 
 
 def not_runnable(plan: Plan) -> tuple[Finding, ...]:
     """The parts of a plan that this version does not run yet, a finding for each."""
-    parts = [
-        (f"exchange {exchange.name} combines in levels by {exchange.combine}", f"stage {exchange.stage}")
-        for exchange in plan.exchanges
-        if exchange.unifiers
-    ]
-    parts.extend((part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(stage))
+    parts = [(part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(stage)]
     then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
     return tuple(Finding(f"{what}: this version does not run that yet", where, then) for what, where in parts)
 
@@ -218,8 +214,11 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
 
 
 def _given(plan: Plan, named: Mapping[str, T], for_all: T | None) -> Iterator[tuple[Stage, T]]:
-    """The stages for which something is given, by their name or that of a step, else for all."""
-    for stage in plan.stages:
+    """The stages for which something is given, by their name or that of a step, else for all.
+
+    Those that only move or combine on the way are never given anything.
+    """
+    for stage in (stage for stage in plan.stages if not isinstance(stage.why, BeforeMoving | Unifying)):
         names = (stage.name, *(step.name for step in stage.steps))
         wanted = next((named[name] for name in names if name in named), for_all)
         if wanted is not None:

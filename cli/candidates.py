@@ -124,7 +124,9 @@ def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
 def _candidates(
     stage: Stage, proposal: Proposal, asked: Sequence[tuple[str, Scheme]], targets: Targets
 ) -> Iterator[tuple[str, Scheme]]:
-    """Schemes to compare for a stage, each with the word that is said of it."""
+    """Schemes to compare for a stage, each with the word that is said of it; none for unifiers."""
+    if stage.unifies:
+        return
     for scheme in (COGROUP, MAX, elastic(2), elastic(4)):
         yield str(scheme), scheme
     meeting = lcm(*(each.placement.partitions for each in stage.inputs))

@@ -19,7 +19,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.planning.stages.waves import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from plugins.task_group import TaskGroupOperator, failure
 
 # What Airflow can map one task to: its [core] max_map_length.
@@ -50,9 +50,10 @@ def coset_dag(
         tags=["coset", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
-        planned = _plan_task(pipeline, settings)
+        waves = most_waves(pipeline, settings)
+        planned = _plan_task(pipeline, settings, waves)
         ref = planned["batch"]
-        run = [_run(planned, wave) for wave in range(most_waves(pipeline.graph))]
+        run = [_run(planned, wave) for wave in range(waves)]
         after = [_clean_task(pipeline)] if clean else []
         chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
     return dag
@@ -106,7 +107,7 @@ def _params(settings: Settings) -> dict[str, Param]:
     }
 
 
-def _plan_task(pipeline: Pipeline, settings: Settings) -> Any:
+def _plan_task(pipeline: Pipeline, settings: Settings, waves: int) -> Any:
     @task
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
@@ -117,6 +118,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings) -> Any:
             if ref is None:
                 raise AirflowSkipException(sentence)
             print(steps.plan_page(ref))
+            check_waves(ref, waves, _groups(ref, waves))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
             return _groups(ref, 0)
 
@@ -194,6 +196,19 @@ def check_run_type(run: Any) -> None:
                 "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
                 f"run {run.run_id}",
                 "start the DAG by hand, or wait for its schedule: each run takes all that has arrived",
+            )
+        )
+
+
+def check_waves(batch: BatchRef, waves: int, more: list[dict[str, Any]]) -> None:
+    """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
+    so many tasks."""
+    if more:
+        raise Refused(
+            Finding(
+                f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
+                batch.plan_uri,
+                "run it with `coset run`, and give the DAG the settings that ask for so many tasks, or a larger fan_in",
             )
         )
 

@@ -11,15 +11,15 @@ from spark_jobs.hashing import placement_hashes
 
 
 def destinations(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
-    """The partition of each row (int64): that of its key; 0 if it has none.
+    """The number under which each row is left (int64), that of its partition: by its key; 0 if it has none.
 
     Where rows have no key, or its hash is not known, all lie where the task is.
     """
-    placement = leaving.placement
+    placement, first = leaving.placement, leaving.numbers.start
     if not placement.key or placement.hash == OPAQUE:
-        return np.full(len(rows), task % placement.partitions, np.int64)
+        return np.full(len(rows), first + task % placement.partitions, np.int64)
     keys = rows.column(placement.key)
     partitions = (placement_hashes(keys, placement.key_format, placement.hash) % placement.partitions).astype(np.int64)
     if keys.null_count:
         partitions[keys.is_null().to_numpy(zero_copy_only=False)] = 0
-    return np.asarray(partitions)
+    return np.asarray(partitions + first)

@@ -97,7 +97,7 @@ def _rekeyed(one: Flow, move: Move, name: str) -> Flow | None:
 
 def _combined(one: Flow, move: Move, name: str) -> Flow:
     by = (None, one.key or None, one.key or None)[move.second % 3]
-    return one.partial(_SUMS, by=by, name=f"{name}p").combine(_SUMS, name=name)
+    return one.partial(_SUMS, by=by, name=f"{name}p").combine(_SUMS, fan_in=2 + move.first % 3, name=name)
 
 
 def _repartitioned(one: Flow, move: Move, name: str) -> Flow | None:

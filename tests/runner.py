@@ -13,9 +13,10 @@ from partitioning.hashes import java_placement, placement_hash
 from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import JAVA, MURMUR2, Placement
 from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.reasons import Unifying
 from partitioning.model.schemes import MAX
 from partitioning.model.tasks import Fate, Task, fate, takes
-from partitioning.planning.exchanges.unifiers import groups
+from partitioning.model.unifiers import groups
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 
@@ -134,7 +135,7 @@ class ByPlan:
                         states[f"{step.name}.state"] = placed
             for exchange in plan.exchanges:
                 if exchange.stage == stage.name:
-                    self.held[exchange.name] = self._exchanged(exchange, left)
+                    self.held[exchange.name] = self._exchanged(exchange, stage, left)
         self.held = states
         return {table: sorted(rows, key=repr) for table, rows in tables.items()}
 
@@ -187,22 +188,19 @@ class ByPlan:
         return placed
 
     @staticmethod
-    def _exchanged(exchange: Exchange, left: Sequence[Mapping[str, Sequence[Row]]]) -> list[list[Row]]:
-        """What lies in an exchange: all that the tasks wrote of a partition, combined in levels if the plan says so."""
-        placement = exchange.placement
-        held = []
-        for number in range(placement.partitions):
-            parts = [
-                [
-                    row
-                    for row in given[exchange.source]
-                    if number == (0 if row[0] is None else partition_of(row[0], placement))
-                ]
-                for given in left
-            ]
-            for width in exchange.unifiers:
-                parts = [grouped(row for part in united for row in parts[part]) for united in groups(len(parts), width)]
-            held.append([row for part in parts for row in part])
+    def _exchanged(exchange: Exchange, stage: Stage, left: Sequence[Mapping[str, Sequence[Row]]]) -> list[list[Row]]:
+        """What lies in an exchange: all that tasks wrote of a partition, or what those wrote that a unifier unites."""
+        placement, level = exchange.placement, isinstance(stage.why, Unifying)
+        count = placement.partitions
+        united = groups(len(left) // count if level else len(left), exchange.unifiers[0] if exchange.unifiers else 1)
+        held: list[list[Row]] = [[] for _ in range(count * len(united))]
+        for task, given in enumerate(left):
+            part = task // count if level else task
+            (unifier,) = (number for number, parts in enumerate(united) if part in parts)
+            for row in given[exchange.source]:
+                partition = 0 if row[0] is None else partition_of(row[0], placement)
+                assert not level or partition == task % count
+                held[unifier * count + partition].append(row)
         return held
 
 

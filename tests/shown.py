@@ -26,6 +26,7 @@ from partitioning.model.plan import (
 from partitioning.model.reasons import AsAsked, GcdOf, OnePerPartition, TaskCountReason, Unplaced
 from partitioning.model.schemes import Scheme, SchemeKind
 from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.planning.stages.levels import with_levels
 
 COLUMNS = (Column("member", "VARCHAR"), Column("amount", "DOUBLE"))
 
@@ -75,7 +76,7 @@ def merged(orders: int = 8, returns: int = 4, scheme: str = "cogroup", records: 
 
 
 def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -> Plan:
-    """Views counted in parts, combined through unifiers into running totals, then counted by size: three waves."""
+    """Views counted in parts, combined through unifiers into running totals, then counted by size."""
     pipeline = Pipeline("countries", source="s3://landing/topics")
     parts = pipeline.stream("views", key="member", partitions=views).partial("count(*) AS n", by="country", name="part")
     total = parts.combine("sum(n)::BIGINT AS n", running=True, fan_in=17, name="totals")
@@ -121,7 +122,8 @@ def unified(views: int = 300, batch: int = 4, wrote: int = 3, totals: int = 1) -
         ),
         Exchange("sized.exchange", "sized", "part.exchange", large, ("sizes",), _changed("sized")),
     ]
-    return plan(pipeline, [first, second, third], exchanges, batch=batch, groups=4)
+    leveled, moved = with_levels([first, second, third], exchanges)
+    return plan(pipeline, leveled, moved, batch=batch, groups=4)
 
 
 def fed() -> Plan:

@@ -42,7 +42,7 @@ class Reading(Value, frozen=True):
         keyed = bool(read.placement.key)
         if isinstance(read, StreamInput):
             return cls(read.name, read.partitions, keyed, read.only)
-        return cls(read.name, read.placement.partitions, keyed)
+        return cls(read.name, len(read.numbers), keyed)
 
     @property
     def numbers(self) -> Sequence[int]:

@@ -102,7 +102,8 @@ def _only(partitions: tuple[int, ...] | None) -> str:
 
 
 def _steps(plan: Plan) -> dict[str, dict[str, str]]:
-    return {step.name: _step(step) for stage in plan.stages for step in stage.steps}
+    # Unifiers do what the step does before which they are.
+    return {step.name: _step(step) for stage in plan.stages if not stage.unifies for step in stage.steps}
 
 
 def _step(step: Step) -> dict[str, str]:

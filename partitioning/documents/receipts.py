@@ -126,7 +126,7 @@ def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, in
 
 def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
     """Where what a task says it left for later ones is not what the plan says, or does not agree with itself."""
-    planned = {(leaving.role, leaving.name): leaving for leaving in leavings(plan, plan.stage(receipt.task.stage))}
+    planned = {(leaving.role, leaving.name): leaving for leaving in leavings(plan, receipt.task)}
     stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT)]
     counts = Counter((artefact.role, artefact.name) for artefact in stated)
     yield from (f"task {receipt.task} left {name} {n} times" for (_, name), n in counts.items() if n > 1)
@@ -134,15 +134,17 @@ def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
         leaving = planned.get((artefact.role, artefact.name))
         if leaving is None:
             yield f"task {receipt.task} left {artefact.name}, which is not planned for it"
-        elif not _is_index(artefact, leaving.placement.partitions):
+        elif not _is_index(artefact, leaving.numbers):
             yield f"what task {receipt.task} says it left of {artefact.name} does not agree with itself"
 
 
-def _is_index(artefact: Artefact, partitions: int) -> bool:
-    """Whether the parts are in order, within the file and those of partitions there are, and all its records."""
+def _is_index(artefact: Artefact, numbers: range) -> bool:
+    """Whether the parts are in order, within the file and of partitions with these numbers, and all its records."""
     at = (-1, 0)
     for part in artefact.parts:
-        if not (at[0] < part.partition < partitions and at[1] <= part.start < part.end <= artefact.size):
+        if not (
+            at[0] < part.partition and part.partition in numbers and at[1] <= part.start < part.end <= artefact.size
+        ):
             return False
         at = part.partition, part.end
     return sum(part.records for part in artefact.parts) == artefact.records

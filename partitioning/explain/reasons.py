@@ -35,6 +35,7 @@ from partitioning.model.reasons import (
     PlacedOtherwise,
     PutBy,
     Said,
+    Unifying,
     Unplaced,
 )
 from partitioning.model.schemes import MAX
@@ -86,7 +87,7 @@ def stage_reason(stage: Stage) -> str:
     parts = [_task_count(stage)]
     if stage.partitioner is not None and stage.keeps_keys:
         parts.append(f"dealt to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
-    if not isinstance(stage.why, AllTogether | BeforeMoving):
+    if not isinstance(stage.why, AllTogether | BeforeMoving | Unifying):
         filtered = [source.name for source in stage.inputs if any(source.name in task.filters for task in stage.tasks)]
         reading = f"{listed(filtered)} filtered by h(key) mod {stage.cosets}"
         parts.append(reading if filtered else "whole partitions, no filter")
@@ -187,6 +188,9 @@ def _task_count(stage: Stage) -> str:
             return f"one task, as {' and '.join(steps)} {_verb(steps, 'needs', 'need')} all records together"
         case AsAsked(cosets):
             return f"{cosets} as asked"
+        case Unifying():
+            level = f"level {stage.why.level} of {stage.why.levels} before {stage.why.combine}"
+            return f"{level}: {many(stage.why.unifiers, 'unifier')} for each partition"
         case GcdOf(counts, cosets):
             feeding = "the most cosets of a stage that feeds it (without elastic)"
             source = f"gcd({', '.join(map(str, counts))})" if counts else feeding

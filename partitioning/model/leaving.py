@@ -7,9 +7,11 @@ from itertools import chain
 
 from partitioning.model.artefact import Role
 from partitioning.model.placement import Placement
-from partitioning.model.plan import ExchangeInput, Plan, ResultInput, Stage, TaskRef
+from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
+from partitioning.model.reasons import Unifying
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.streams import Column
+from partitioning.model.unifiers import unifier_of
 from partitioning.values import Value
 
 # What a task leaves has positions from its number times this on, so that each has one origin.
@@ -17,10 +19,11 @@ POSITIONS = 1 << 40
 
 
 class Leaving(Value, frozen=True):
-    """What each task of a stage leaves of the stream or step `step`: an exchange, or a result.
+    """What a task of a stage leaves of the stream or step `step`: an exchange, or a result.
 
     Its rows, with these columns, go to the partitions into which `placement` puts their keys. Without a key, or by a
-    hash that is not known, all go to that of the task's number.
+    hash that is not known, all go to that of the task's number. If unifiers read the partitions apart from each other,
+    they go to what is for `unifier`.
     """
 
     role: Role
@@ -28,6 +31,13 @@ class Leaving(Value, frozen=True):
     step: str
     placement: Placement
     columns: tuple[Column, ...]
+    unifier: int = 0
+
+    @property
+    def numbers(self) -> range:
+        """The numbers under which the rows of partition 0, 1 … are left."""
+        count = self.placement.partitions
+        return range(self.unifier * count, (self.unifier + 1) * count)
 
 
 class LeftPart(Value, frozen=True, gc=False):
@@ -66,9 +76,10 @@ class LeftPartition(Value, frozen=True, gc=False):
 Left = Mapping[str, Mapping[int, LeftPartition]]
 
 
-def leavings(plan: Plan, stage: Stage) -> tuple[Leaving, ...]:
-    """What the tasks of a stage leave for later ones: its exchanges, then its results."""
-    return tuple(chain(_exchanges(plan, stage), _results(plan, stage)))
+def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
+    """What a task leaves for later ones: the exchanges of its stage, then its results."""
+    stage = plan.stage(task.stage)
+    return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage)))
 
 
 def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
@@ -111,11 +122,30 @@ def writers_of(plan: Plan, tasks: Iterable[TaskRef]) -> set[str]:
     }
 
 
-def _exchanges(plan: Plan, stage: Stage) -> Iterator[Leaving]:
+def _exchanges(plan: Plan, stage: Stage, task: int) -> Iterator[Leaving]:
     for exchange in plan.exchanges:
         if exchange.stage == stage.name:
-            columns = _columns(plan, exchange.name)
-            yield Leaving(Role.EXCHANGE, exchange.name, exchange.source, exchange.placement, columns)
+            step, columns = step_left(stage, exchange), _columns(plan, exchange.name)
+            unifier = _unifier(stage, task, exchange)
+            yield Leaving(Role.EXCHANGE, exchange.name, step, exchange.placement, columns, unifier)
+
+
+def step_left(stage: Stage, exchange: Exchange) -> str:
+    """The stream or step whose rows a stage leaves in an exchange: unifiers leave those that they combine."""
+    return stage.steps[0].name if stage.unifies else exchange.source
+
+
+def _unifier(stage: Stage, task: int, exchange: Exchange) -> int:
+    """Which unifier of each partition reads what a task writes."""
+    if stage.unifies:
+        # The tasks of a level are numbered as what they read.
+        task //= exchange.placement.partitions
+    return unifier_of(task, parts_of(stage), exchange.readers)
+
+
+def parts_of(stage: Stage) -> int:
+    """How many parts of each partition the tasks of a stage write: one each, or one for each of its unifiers."""
+    return stage.why.unifiers if isinstance(stage.why, Unifying) else len(stage.tasks)
 
 
 def _results(plan: Plan, stage: Stage) -> Iterator[Leaving]:

@@ -166,7 +166,7 @@ def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, le
         tuple(_ordered(plan, stage, task, left)),
         stage.steps,
         stage.writes,
-        leavings(plan, stage),
+        leavings(plan, ref),
         plan.key_sample,
     )
 

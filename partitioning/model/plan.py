@@ -14,7 +14,7 @@ from msgspec import field
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import Placement
-from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason
+from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason, Unifying
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.tasks import Task
@@ -99,9 +99,19 @@ class _Left(Value, frozen=True, omit_defaults=True):
 
 
 class ExchangeInput(_Left, frozen=True, tag="exchange", tag_field="kind"):
-    """What moved through an exchange: these columns of the stream or step `step`, where `placement` puts records."""
+    """What moved through an exchange: these columns of the stream or step `step`, where `placement` puts records.
+
+    Each partition has so many `unifiers`, which read it apart from each other: what is for unifier u of partition p of
+    n lies under the number u * n + p.
+    """
 
     columns: tuple[Column, ...] = ()
+    unifiers: int = 1
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers that there are to read, ascending."""
+        return range(self.placement.partitions * self.unifiers)
 
 
 class ResultInput(_Left, frozen=True, tag="result", tag_field="kind"):
@@ -125,11 +135,12 @@ class Exchange(Value, frozen=True):
 
     `source` is the stream or step whose records move, written by the tasks of `stage`; of a stream whose
     partition count changed, `only` some partitions move. Partition p of it holds the records that
-    `placement` puts there. `wanted_by` are the steps that need it. With
-    `unifiers`, the parts that the tasks of `stage` write of a partition are combined by the step `combine`
-    in levels: so many unifiers in each, each taking neighbouring parts, as evenly as can be. `moves` and
-    `spares` are the records that pass through it and those that a shuffle of all would have moved too,
-    by the last batch's counts; None where they are not known.
+    `placement` puts there. `wanted_by` are the steps that need it. With `unifiers`, what is written of a partition
+    passes that many levels of the step `combine` before it is read as a whole, each with so many unifiers for the
+    partition: those of the first read this exchange, each the parts of neighbouring writers, as evenly as can be. They
+    are the tasks of a stage, and write what they combine in place of `source`, in the exchange that the next level
+    reads. `moves` and `spares` are the records that pass through it and those that a shuffle of all would have moved
+    too, by the last batch's counts; None where they are not known.
     """
 
     name: str
@@ -143,6 +154,11 @@ class Exchange(Value, frozen=True):
     unifiers: tuple[int, ...] = ()
     moves: int | None = None
     spares: int | None = None
+
+    @property
+    def readers(self) -> int:
+        """How many unifiers read each partition of it apart from each other; 1 if it is read as a whole."""
+        return self.unifiers[0] if self.unifiers else 1
 
 
 class Stage(Value, frozen=True):
@@ -172,6 +188,11 @@ class Stage(Value, frozen=True):
     def streams(self) -> tuple[StreamInput, ...]:
         """The streams it reads, in declared order."""
         return tuple(read for read in self.inputs if isinstance(read, StreamInput))
+
+    @property
+    def unifies(self) -> bool:
+        """Whether its tasks are the unifiers of a level."""
+        return isinstance(self.why, Unifying)
 
     @property
     def keeps_keys(self) -> bool:

@@ -38,7 +38,17 @@ class BeforeMoving(Value, frozen=True, tag="before moving", tag_field="reason"):
     """Each partition that holds records of both counts of a stream has a task, which only reads what is to move."""
 
 
-TaskCountReason = OnePerPartition | AllTogether | AsAsked | GcdOf | BeforeMoving
+class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):
+    """The tasks are the unifiers of a level, of so many `levels`: `unifiers` for each partition, which combine what
+    the step `combine` would otherwise have to take at once."""
+
+    combine: str
+    level: int
+    levels: int
+    unifiers: int
+
+
+TaskCountReason = OnePerPartition | AllTogether | AsAsked | GcdOf | BeforeMoving | Unifying
 
 
 class CountChange(Value, frozen=True, order=True):

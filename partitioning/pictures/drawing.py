@@ -31,7 +31,7 @@ _MOST_LINES = 4
 class Box(Value, frozen=True):
     """A box: `lines` of text, the first its title, and the boxes it holds. `name` tells the boxes of a part apart.
 
-    `kind` is stream, step, table, stage, task, exchange, unifier, state, result, group or groups; `group` is the
+    `kind` is stream, step, table, stage, task, exchange, state, result, group or groups; `group` is the
     task group of a task. Stages of a later `wave` stand lower.
     """
 
@@ -99,7 +99,8 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
         kind = "table, read whole" if declared.table else "stream"
         lines = (declared.name, f"{kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
         sketch.add(Box(declared.name, "stream", lines))
-    for step in (step for stage in stages for step in stage.steps):
+    # Unifiers do what the step does before which they are.
+    for step in (step for stage in stages if not stage.unifies for step in stage.steps):
         op = f"{step.op}, keeps state" if step.state else step.op
         sketch.add(Box(step.name, "step", (step.name, op)), *step.inputs)
     for stage in stages:
@@ -145,19 +146,14 @@ def _source(plan: Plan, stage: Stage, read: StreamInput | ResultInput | StateInp
 
 
 def _exchange(exchange: Exchange, stage: Stage, sketch: _Sketch) -> str:
-    """Draw an exchange and its unifiers, level by level; the name of the last box."""
+    """Draw an exchange; the name of its box."""
     only = f"partitions {_numbers(exchange.only)} only" if exchange.only is not None else ""
     moves = f"moves {many(exchange.moves, 'record')}" if exchange.moves is not None else ""
     spares = f"spares {many(exchange.spares, 'record')}" if exchange.spares is not None else ""
-    lines = (exchange.name, str(exchange.placement), *filter(None, (only, moves, spares)))
+    unifiers = f"{many(exchange.readers, 'unifier')} for each partition" if exchange.unifiers else ""
+    lines = (exchange.name, str(exchange.placement), *filter(None, (only, unifiers, moves, spares)))
     sketch.add(Box(exchange.name, "exchange", lines, wave=stage.wave), f"stage {exchange.stage}")
-    last = exchange.name
-    for level, count in enumerate(exchange.unifiers, start=1):
-        lines = (many(count, "unifier"), f"level {level} of {exchange.combine}")
-        box = Box(f"{exchange.name} level {level}", "unifier", lines, wave=stage.wave)
-        sketch.add(box, last)
-        last = box.name
-    return last
+    return exchange.name
 
 
 def _heading(plan: Plan, stage: Stage) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from partitioning.pictures.drawing import Box, Drawing, Part
 
 _SETTINGS = '%%{init: {"flowchart": {"wrappingWidth": 400}}}%%'
 _IN_A_ROW = 4
-_SHAPES = {"stream": ("[(", ")]"), "table": ("[(", ")]"), "exchange": ("{{", "}}"), "unifier": ("([", "])")}
+_SHAPES = {"stream": ("[(", ")]"), "table": ("[(", ")]"), "exchange": ("{{", "}}")}
 # Letters that mean something in a label. The code of # comes first in the text, so each letter is replaced once.
 _CODES = {ord(letter): f"#{ord(letter)};" for letter in '#"&<>`'}
 

@@ -56,7 +56,7 @@ def _frame(frame: Frame) -> Iterator[str]:
     kind = frame.box.kind
     group = "" if frame.box.group is None else f" group-{frame.box.group % len(LIGHT.groups)}"
     place = f'x="{frame.x}" y="{frame.y}" width="{frame.width}" height="{frame.height}"'
-    rounded = 16 if kind in {"exchange", "unifier"} else 5
+    rounded = 16 if kind == "exchange" else 5
     yield f'<rect class="{kind}{group}" {place} rx="{rounded}"/>'
     yield from map(_text, frame.texts)
     for held in frame.holds:

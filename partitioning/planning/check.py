@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import assert_never
 
 from partitioning.errors import Finding, Refused
+from partitioning.model.leaving import parts_of
 from partitioning.model.plan import (
     Exchange,
     ExchangeInput,
@@ -19,6 +20,7 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
+from partitioning.model.reasons import Unifying
 from partitioning.model.streams import Stream
 from partitioning.planning.reach import NEXT, listed, uncovered
 
@@ -106,6 +108,7 @@ class _Handed:
         self._stages = {stage.name: stage for stage in plan.stages}
         self._exchanges = {exchange.name: exchange for exchange in plan.exchanges}
         self._homes = {step.name: stage for stage in plan.stages for step in stage.steps}
+        self._expressions = {step.name: step.expressions for stage in plan.stages for step in stage.steps}
         self._read = {
             source.name for stage in plan.stages for source in stage.inputs if isinstance(source, ExchangeInput)
         }
@@ -153,7 +156,8 @@ class _Handed:
         exchange = self._exchanges.get(read.name)
         if exchange is None:
             return f"there is no exchange {read.name}"
-        if (exchange.source, exchange.placement) != (read.step, read.placement):
+        holds = exchange.source, exchange.placement, exchange.readers
+        if holds != (read.step, read.placement, read.unifiers):
             return f"{read.name} holds other records, or elsewhere, than it reads"
         in_time = self._stages[exchange.stage].wave < stage.wave
         return None if in_time else f"{read.name} is not there before wave {stage.wave}"
@@ -173,7 +177,7 @@ class _Handed:
         return f"{read.name} is no state that a step of it left in an earlier batch"
 
     def exchange(self, exchange: Exchange) -> Iterator[Finding]:
-        """An exchange must be written by those who have its records, be read, and be combined by ever fewer."""
+        """An exchange must be written by those who have its records, be read, and be combined level by level."""
         where, stage = f"exchange {exchange.name}", self._stages[exchange.stage]
         if exchange.placement.partitions < 1:
             yield Finding(f"it has {exchange.placement.partitions} partitions", where, NEXT)
@@ -182,17 +186,47 @@ class _Handed:
         if exchange.source in self._streams:
             if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
                 yield Finding(f"stage {stage.name} does not read all that moves of {exchange.source}", where, NEXT)
-        elif exchange.source not in {step.name for step in stage.steps}:
+        elif exchange.source not in ({read.step for read in stage.inputs} if stage.unifies else _names_of(stage)):
             yield Finding(f"stage {stage.name} has no {exchange.source} to move", where, NEXT)
+        yield from self._levels(exchange, stage, where)
+
+    def _levels(self, exchange: Exchange, stage: Stage, where: str) -> Iterator[Finding]:
+        """The unifiers must be ever fewer, and all that is read apart by them must be combined, level by level."""
         if bool(exchange.unifiers) != (exchange.combine is not None):
             yield Finding("it has unifiers and no step to combine by, or a step and no unifiers", where, NEXT)
-        widths = (len(stage.tasks), *exchange.unifiers)
+        widths = (parts_of(stage), *exchange.unifiers)
         if any(later >= earlier for earlier, later in pairwise(widths)) or widths[-1] < 1:
             yield Finding(f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}", where, NEXT)
+        for reader in (
+            reader for reader in self._plan.stages if exchange.name in (read.name for read in reader.inputs)
+        ):
+            yield from self._level(exchange, reader)
+
+    def _level(self, exchange: Exchange, reader: Stage) -> Iterator[Finding]:
+        """A stage of unifiers has a task for each, numbered as what it reads, and leaves what it combines of that."""
+        where, why = f"stage {reader.name}", reader.why
+        if not isinstance(why, Unifying):
+            if exchange.unifiers:
+                yield Finding(f"it reads {exchange.name} apart and does not combine it", where, NEXT)
+            return
+        left = [other for other in self._plan.exchanges if other.stage == reader.name]
+        wanted = exchange.placement, exchange.unifiers[1:], exchange.combine if exchange.unifiers[1:] else None
+        if [(other.placement, other.unifiers, other.combine) for other in left] != [wanted]:
+            yield Finding(f"it does not leave what it combines of {exchange.name} for the next level", where, NEXT)
+        if (why.combine, why.unifiers) != (exchange.combine, exchange.readers):
+            yield Finding(f"it is not of the unifiers of {exchange.name}", where, NEXT)
+        if [step.expressions for step in reader.steps] != [self._expressions.get(why.combine)]:
+            yield Finding(f"it combines otherwise than {why.combine} does", where, NEXT)
+        if any(task.reads != {exchange.name: (number,)} for number, task in enumerate(reader.tasks)):
+            yield Finding(f"its tasks are not numbered as what they read of {exchange.name}", where, NEXT)
 
     def _moved(self, exchange: Exchange) -> Sequence[int]:
         """The partitions of a stream that move through an exchange."""
         return self._streams[exchange.source] if exchange.only is None else exchange.only
+
+
+def _names_of(stage: Stage) -> set[str]:
+    return {step.name for step in stage.steps}
 
 
 def _groups(plan: Plan) -> Iterator[Finding]:

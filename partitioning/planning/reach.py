@@ -81,7 +81,9 @@ def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
         for partition in task.keyless.get(read.name, ())
         if partition in task.reads.get(read.name, ())
     )
-    wrong = [partition for partition in ((0,) if _is_by_key(read) else read.numbers) if accounts[partition] != 1]
+    # By key they lie in partition 0, for each of its unifiers.
+    holding = read.numbers[:: max(1, read.placement.partitions)] if _is_by_key(read) else read.numbers
+    wrong = [partition for partition in holding if accounts[partition] != 1]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
         yield Finding(what, where, NEXT)

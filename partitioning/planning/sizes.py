@@ -62,7 +62,7 @@ class _FromSteps:
         self._bytes = size / plan.records if plan.records else 0.0
 
     def sizes(self, source: Input) -> Sizes:
-        count = source.placement.partitions
+        count = len(source.numbers)
         records = self._known.get(source.step, 0) * (1 if isinstance(source, StateInput) else self._growth)
         return Sizes([round(records * self._bytes / count)] * count, [round(records / count)] * count)
 

@@ -66,7 +66,7 @@ def _sizes(plan: Plan, source: Input) -> Sequence[int]:
         case StreamInput():
             return [part.bytes for part in plan.stream(source.name).partitions]
         case ExchangeInput():
-            count = source.placement.partitions
+            count = len(source.numbers)
             (exchange,) = (exchange for exchange in plan.exchanges if exchange.name == source.name)
             whole = traffic(plan, exchange).bytes or 0
             return [whole // count + (number < whole % count) for number in range(count)]

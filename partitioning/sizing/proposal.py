@@ -10,6 +10,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
+from partitioning.model.reasons import Unifying
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import Statistics, most_groups
@@ -151,6 +152,8 @@ def _fixed(plan: Plan, stage: Stage) -> str:
     """Why the number of tasks is not for sizing to choose; empty if it is."""
     if stage.partitioner is not None:
         return f"stays at {stage.cosets}: its partitioner {stage.partitioner} chooses"
+    if isinstance(stage.why, Unifying):
+        return f"stays at {stage.cosets}: the fan-in of {stage.why.combine} says how many unifiers it needs"
     if together := [step.name for step in stage.steps if gathers(step)]:
         return f"stays at {stage.cosets}: {', '.join(together)} must have all records together"
     sized = {exchange.name for exchange in plan.exchanges if traffic(plan, exchange).bytes is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partitioning.model.graph import quote
+from partitioning.model.leaving import step_left
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage
 from partitioning.model.streams import Column
 from partitioning.values import replace
@@ -20,12 +21,14 @@ def with_columns(plan: Plan) -> Plan:
     stages: list[Stage] = []
     # What a stage needs depends on what later ones need of it.
     left: dict[str, dict[str, Column]] = {}
-    sources = {exchange.name: exchange.source for exchange in plan.exchanges}
+    sources = {each.name: step_left(plan.stage(each.stage), each) for each in plan.exchanges}
     for stage in reversed(plan.stages):
         made = {step.name for step in stage.steps} | {read.step for read in stage.inputs}
         given = [column for write in stage.writes for column in write.columns]
         given += [column for step in made for column in left.get(step, {}).values()]
-        inputs = tuple(_with_columns(read, stage, given, available) for read in stage.inputs)
+        inputs = tuple(
+            _with_columns(read, stage, given, available[sources.get(read.name, read.step)]) for read in stage.inputs
+        )
         for read in inputs:
             if isinstance(read, ExchangeInput | ResultInput):
                 source = sources.get(read.name, read.step)
@@ -38,10 +41,10 @@ def _left(read: Input) -> bool:
     return isinstance(read, ExchangeInput | ResultInput)
 
 
-def _with_columns(read: Input, stage: Stage, given: list[Column], available: Mapping[str, tuple[Column, ...]]) -> Input:
+def _with_columns(read: Input, stage: Stage, given: list[Column], there: tuple[Column, ...]) -> Input:
+    """An input with those of the columns `there` that the stage uses."""
     if not isinstance(read, ExchangeInput | ResultInput):
         return read
-    there = available[read.step]
     needed = columns_needed(stage.steps, given, read.placement.key, there)
     # Rows that are only counted have to have something.
     return replace(read, columns=tuple(column for column in there if column.name in needed) or there[:1])

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.errors import Refused
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
@@ -119,3 +122,29 @@ def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
     dag = coset_dag(pipeline, clean=True)
     tasks = {task.task_id: task.downstream_task_ids for task in dag.tasks}
     assert tasks == TASKS | {"report": {"clean"}, "clean": set()}
+
+
+def test_a_dag_has_waves_for_the_levels_of_unifiers_that_its_schemes_can_need(airflow: Path) -> None:
+    from plugins.coset_dag import coset_dag
+
+    pipeline = Pipeline("unified", source="s3://landing/topics")
+    parts = pipeline.stream("flights", key="tailnum", partitions=4).partial("count(*) AS n")
+    parts.combine("sum(n)::BIGINT AS n", fan_in=8, name="totals").write("totals")
+
+    def waves(settings: Settings) -> int:
+        return sum(task.task_id.startswith("run") for task in coset_dag(pipeline, settings=settings).tasks)
+
+    # The first, one for a changed partition count, the last, and the levels.
+    assert [waves(Settings.parse(scheme=scheme)) for scheme in (None, "elastic(8)", "tasks(2000)")] == [4, 5, 7]
+
+
+def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow: Path) -> None:
+    from plugins.coset_dag import check_waves
+
+    batch = BatchRef("s3://coset/p/plans/3.json.gz", "sha256:1")
+    check_waves(batch, 4, [])
+    with pytest.raises(Refused, match="the plan has more waves than the 4 of this DAG") as refused:
+        check_waves(batch, 4, [{"group": 9}])
+    (finding,) = refused.value.findings
+    assert finding.where == batch.plan_uri
+    assert "run it with `coset run`" in finding.then

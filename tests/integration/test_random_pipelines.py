@@ -153,6 +153,7 @@ def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Serv
             publication.decide(ledger, plan, 0, PASSED)
             publication.publish(ledger, plan)
             event(f"waves: {len(plan.waves)}, exchanges: {min(len(plan.exchanges), 3)}")
+            event(f"levels of unifiers: {sum(stage.unifies for stage in plan.stages)}")
             for table, wanted in expected(pipeline, topics.read(plan)):
                 assert newest(store, table, plan) == wanted, table
 

@@ -14,6 +14,7 @@ from batches.ref import BatchRef
 from cli.candidates import Basis, compare
 from cli.main import app
 from cli.sizes import show_compared
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
@@ -23,7 +24,7 @@ from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.proposal import Targets
 from tests.goldens import expect_golden
 from tests.landed import land_table
-from tests.plans import COLUMNS, plan_of, tails, tails_found
+from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 from tests.running import run_and_publish
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
@@ -91,6 +92,21 @@ def test_the_comparison_reads_as_the_golden_file(capsys: pytest.CaptureFixture[s
     result = compare(found, Settings(), ["tasks(3)", "cogroup"], Targets(bytes=300_000, seconds=0.3))
     show_compared(found, result, hot_keys(plan, past))
     expect_golden("cli_schemes.txt", capsys.readouterr().out)
+
+
+def test_unifiers_follow_the_stage_before_them_whatever_is_compared() -> None:
+    pipeline = Pipeline("unified", source="s3://landing/topics")
+    parts = pipeline.stream("flights", key="tailnum", partitions=12).partial("count(*) AS n", by="dep_delay")
+    parts.combine("sum(n) AS n", fan_in=3, name="totals").write("totals")
+    basis = Basis(pipeline, (arrived("flights", [1000] * 12),), {"totals": COLUMNS}, 0, None, None, (), "")
+    result = compare(basis, Settings(), ["flights=tasks(3)"], Targets())
+    level = "flights.partial.exchange.1"
+    (now,) = result.rows[level]
+    assert (now.names, now.figures.tasks if now.figures else None) == (("max", "now"), 48)
+    (sized,) = (sized for sized in result.proposal.stages if sized.stage == level)
+    assert (sized.scheme, sized.tasks) == (None, 48)
+    assert sized.why == "stays at 48: the fan-in of totals says how many unifiers it needs"
+    assert {"tasks(3)"} <= {name for row in result.rows["flights"] for name in row.names}
 
 
 def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: S3Store) -> None:

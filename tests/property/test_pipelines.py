@@ -19,7 +19,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.waves import most_waves
+from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import Value, replace
 from tests.plans import COLUMNS, arrived
 from tests.runner import HASHES, ByPlan, Directly, Row
@@ -272,7 +272,7 @@ def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_i
         if plan is None:
             continue
         assert decode(Plan, encode(plan), "here") == plan
-        assert len(plan.waves) <= most_waves(pipeline.graph)
+        assert len(plan.waves) <= most_waves(pipeline, asked)
         held, states = dict(by_plan.held), dict(direct.states)
         assert by_plan.batch(plan, landing.landed) == direct.batch(landing.read(plan))
         batch += 1

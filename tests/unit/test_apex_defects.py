@@ -21,7 +21,7 @@ from partitioning.errors import Refused
 from partitioning.model.plan import Stage
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import TaskFigures
-from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.model.unifiers import groups, levels
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, residues_at, widest
 from partitioning.planning.partitioners.partitioners import ApexKeys, Even, PartitioningContext, changes, dealt
@@ -90,7 +90,7 @@ def test_3_the_same_input_gives_the_same_unifiers_and_shares_in_every_process() 
     code = """
 from partitioning.planning.partitioners.by_load import repartitioned
 from partitioning.planning.partitioners.key_shares import Share
-from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.model.unifiers import groups, levels
 print([groups(5, width) for width in levels(5, 2)])
 print(repartitioned([Share(12, (each, each + 6), load=-1) for each in range(6)]))
 """

@@ -17,7 +17,7 @@ import pytest
 
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.model.placement import KeyFormat, Placement
-from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.model.unifiers import groups, levels
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from tests.apex import FILES, RESIDUES, VECTORS
 

@@ -14,7 +14,7 @@ from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.hashes import hash_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.statistics import Statistics, TaskFigures
-from partitioning.planning.exchanges.unifiers import levels
+from partitioning.model.unifiers import levels
 from partitioning.planning.planner import plan_batch
 from tests.apex import FILES, RESIDUES, VECTORS
 from tests.plans import COLUMNS, arrived, plan_of, takers
@@ -147,9 +147,12 @@ def test_partial_results_are_combined_in_levels_within_the_fan_in(
     pipeline, flow = flights(parts)
     totals = flow.partial("sum(dep_delay) AS total").combine("sum(total) AS total", fan_in=fan_in, name="totals")
     totals.write("totals")
-    (exchange,) = plan_for(pipeline).exchanges
+    plan = plan_for(pipeline)
+    exchange, *later = plan.exchanges
     assert exchange.unifiers == levels(parts, fan_in) == unifiers
     assert exchange.combine == ("totals" if unifiers else None)
+    assert [each.unifiers for each in later] == [unifiers[level:] for level in range(1, len(unifiers) + 1)]
+    assert [len(stage.tasks) for stage in plan.stages] == [parts, *unifiers, 1]
 
 
 def test_a_partitioner_named_in_the_settings_deals_the_tasks_of_its_stage() -> None:

@@ -13,11 +13,11 @@ from tests.checked import said, with_stage
 from tests.plans import arrived, plan_of
 
 
-def counted_by_delay(scheme: str | None = None) -> Plan:
-    """Flights counted by their delay in a second wave, combined on the way, going on from a first batch."""
+def counted_by_delay(scheme: str | None = None, fan_in: int | None = None) -> Plan:
+    """Flights counted by their delay in a later wave, perhaps combined on the way, going on from a first batch."""
     pipeline = Pipeline("p", source="s3://landing/topics")
     partial = pipeline.stream("a", key="tailnum", partitions=6).partial("count(*) AS n", by="dep_delay", name="part")
-    partial.combine("sum(n) AS n", running=True, fan_in=2, name="counted").write("t")
+    partial.combine("sum(n) AS n", running=True, fan_in=fan_in, name="counted").write("t")
     first = plan_of(pipeline, [arrived("a", [10] * 6)])
     return plan_of(pipeline, [arrived("a", [20] * 6)], batch=1, published=first, scheme=scheme)
 
@@ -26,6 +26,12 @@ def counted_by_delay(scheme: str | None = None) -> Plan:
 def moved() -> Plan:
     """Six tasks in each wave."""
     return counted_by_delay()
+
+
+@pytest.fixture
+def leveled() -> Plan:
+    """Six tasks in the first wave and in the last, and in between three unifiers and then two for each of these."""
+    return counted_by_delay(fan_in=2)
 
 
 @pytest.fixture
@@ -53,10 +59,13 @@ def with_input(plan: Plan, number: int, **changes: object) -> Plan:
     return with_stage(plan, len(plan.stages) - 1, inputs=tuple(inputs))
 
 
-def test_exchanges_unifiers_state_and_changed_counts_as_they_are_planned_are_sound(moved: Plan, changed: Plan) -> None:
-    assert moved.exchanges[0].unifiers == (3, 2)
+def test_exchanges_unifiers_state_and_changed_counts_as_they_are_planned_are_sound(
+    moved: Plan, leveled: Plan, changed: Plan
+) -> None:
+    assert leveled.exchanges[0].unifiers == (3, 2)
+    assert [len(stage.tasks) for stage in leveled.stages] == [6, 18, 12, 6]
     assert [type(read) for read in moved.stages[1].inputs] == [ExchangeInput, StateInput]
-    assert (check_plan(moved), check_plan(changed)) == (moved, changed)
+    assert [check_plan(plan) for plan in (moved, leveled, changed)] == [moved, leveled, changed]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +75,6 @@ def test_exchanges_unifiers_state_and_changed_counts_as_they_are_planned_are_sou
         ({"source": "counted"}, "stage a has no counted to move"),
         ({"name": "other"}, "there is no exchange part.exchange"),
         ({"name": "other"}, "no stage reads it"),
-        ({"unifiers": (3, 3)}, "its unifiers do not narrow what 6 tasks write: 3, 3"),
-        ({"unifiers": (6,)}, "its unifiers do not narrow what 6 tasks write: 6"),
-        ({"unifiers": (3, 0)}, "its unifiers do not narrow what 6 tasks write: 3, 0"),
-        ({"unifiers": ()}, "it has unifiers and no step to combine by, or a step and no unifiers"),
         ({"placement": Placement("dep_delay", KeyFormat.STRING, MURMUR2, 5)}, "holds other records, or elsewhere"),
         ({"placement": Placement("dep_delay", KeyFormat.STRING, MURMUR2, 0)}, "it has 0 partitions"),
     ],
@@ -78,6 +83,66 @@ def test_an_exchange_that_is_not_written_read_or_combined_as_it_must_be_is_found
     moved: Plan, changes: dict[str, object], what: str
 ) -> None:
     assert what in said(with_exchange(moved, **changes))
+
+
+def with_level(plan: Plan, number: int, **changes: object) -> Plan:
+    """One of the exchanges of a plan changed."""
+    exchanges = list(plan.exchanges)
+    exchanges[number] = replace(exchanges[number], **changes)
+    return replace(plan, exchanges=tuple(exchanges))
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "what"),
+    [
+        (0, {"unifiers": (3, 3)}, "its unifiers do not narrow what 6 tasks write: 3, 3"),
+        (0, {"unifiers": (6,)}, "its unifiers do not narrow what 6 tasks write: 6"),
+        (0, {"unifiers": (3, 0)}, "its unifiers do not narrow what 6 tasks write: 3, 0"),
+        (1, {"unifiers": (3,)}, "its unifiers do not narrow what 3 tasks write: 3"),
+        (0, {"unifiers": ()}, "it has unifiers and no step to combine by, or a step and no unifiers"),
+        (2, {"combine": "counted"}, "it has unifiers and no step to combine by, or a step and no unifiers"),
+        (0, {"unifiers": (4, 2)}, "part.exchange.1 holds other records, or elsewhere, than it reads"),
+        (0, {"unifiers": (3,)}, "stage part.exchange.1: it does not leave what it combines of part.exchange.1"),
+        (1, {"stage": "a"}, "stage part.exchange.1: it does not leave what it combines of part.exchange.1"),
+        (0, {"combine": "part"}, "stage part.exchange.1: it is not of the unifiers of part.exchange.1"),
+        (1, {"source": "counted"}, "stage part.exchange.1 has no counted to move"),
+        (2, {"combine": "counted", "unifiers": (1,)}, "stage part.exchange: it reads part.exchange apart and does not"),
+    ],
+)
+def test_levels_that_do_not_pass_on_all_that_is_to_be_combined_are_found(
+    leveled: Plan, number: int, changes: dict[str, object], what: str
+) -> None:
+    assert what in said(with_level(leveled, number, **changes))
+
+
+def test_a_level_that_combines_otherwise_than_its_step_is_found(leveled: Plan) -> None:
+    (step,) = leveled.stages[1].steps
+    other = replace(step, expressions=("max(n) AS n",))
+    what = "stage part.exchange.1: it combines otherwise than counted does"
+    assert said(with_stage(leveled, 1, steps=(other,))) == what
+
+
+def test_unifiers_that_are_lost_doubled_or_exchanged_are_found(leveled: Plan) -> None:
+    tasks = leveled.stages[1].tasks
+    lost = replace(tasks[7], reads={}, keyless={})
+    assert "part.exchange.1-7, stage part.exchange.1: its records do not reach exactly one task each" in said(
+        with_stage(leveled, 1, tasks=(*tasks[:7], lost, *tasks[8:]))
+    )
+    doubled = replace(tasks[7], reads={"part.exchange.1": (6, 7)})
+    assert "part.exchange.1-6, stage part.exchange.1: its records do not reach exactly one task each" in said(
+        with_stage(leveled, 1, tasks=(*tasks[:7], doubled, *tasks[8:]))
+    )
+    swapped = (replace(tasks[1], task=0), replace(tasks[0], task=1), *tasks[2:])
+    what = "stage part.exchange.1: its tasks are not numbered as what they read of part.exchange.1"
+    assert said(with_stage(leveled, 1, tasks=swapped)) == what
+
+
+def test_records_without_a_key_that_a_unifier_does_not_account_for_are_found(leveled: Plan) -> None:
+    tasks = leveled.stages[1].tasks
+    # The third unifier of the first of six partitions.
+    without = (*tasks[:12], replace(tasks[12], keyless={}), *tasks[13:])
+    what = "stage part.exchange.1: records without a key in part.exchange.1 12 are not exactly one task's"
+    assert said(with_stage(leveled, 1, tasks=without)) == what
 
 
 def test_a_slice_of_an_exchange_that_its_owner_does_not_read_is_found(moved: Plan) -> None:

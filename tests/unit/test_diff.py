@@ -231,7 +231,7 @@ def test_results_change_with_what_a_stream_does_with_records_without_a_key() -> 
 
 def test_tables_that_come_and_go_and_those_that_stay_are_told_apart() -> None:
     before = unified()
-    stages = (before.stages[0], before.stages[1], replace(before.stages[2], writes=()))
+    stages = (*before.stages[:-1], replace(before.stages[-1], writes=()))
     found = results(before, replace(before, stages=stages))
     assert str(found) == ("Results change: sizes is no longer written. The others stay the same: country_totals.")
     assert results(replace(before, stages=stages), before).added == ("sizes",)

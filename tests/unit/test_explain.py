@@ -134,7 +134,7 @@ def test_what_moves_is_counted_by_what_there_is_to_count(batch: int, counted: st
     assert section(replace(merged(), batch=batch), "Exchanges").notes == (counted,)
 
 
-def test_three_waves_with_unifiers_and_state_read_as_the_golden_file() -> None:
+def test_waves_with_levels_of_unifiers_and_state_read_as_the_golden_file() -> None:
     expect_golden("explain_waves.md", markdown(explain(unified())[1:]))
 
 

@@ -40,7 +40,7 @@ def test_a_merge_with_an_exchange_is_drawn_as_the_golden_files() -> None:
     expect_golden("picture_merged.mermaid.md", mermaid(drawing(merged())))
 
 
-def test_three_waves_with_unifiers_are_drawn_as_the_golden_files() -> None:
+def test_waves_with_levels_of_unifiers_are_drawn_as_the_golden_files() -> None:
     expect_golden("picture_waves.svg", svg(drawing(unified())))
     expect_golden("picture_waves.mermaid.md", mermaid(drawing(unified())))
 
@@ -95,11 +95,13 @@ def test_more_than_twelve_stages_are_counted_and_nothing_points_to_them() -> Non
 
 def test_an_exchange_its_unifiers_and_state_are_drawn_between_the_stages() -> None:
     _, physical, _ = drawing(unified()).parts
-    way = ["stage views", "part.exchange", "part.exchange level 1", "part.exchange level 2", "stage part.exchange"]
+    read = ("part.exchange.1", "part.exchange.2", "part.exchange")
+    way = ["stage views", *(name for exchange in read for name in (exchange, f"stage {exchange}"))]
     assert set(pairwise(way)) <= set(physical.arrows)
     assert ("totals.state for part.exchange", "stage part.exchange") in physical.arrows
     said = texts(unified())
-    assert {"18 unifiers", "2 unifiers", "state of totals", "tasks 2-298"} <= set(said)
+    assert {"18 unifiers for each partition", "2 unifiers for each partition"} <= set(said)
+    assert {"state of totals", "tasks 2-298"} <= set(said)
     assert {"moves 600 records", "spares 2,000 records"} <= set(texts(merged()))
 
 
@@ -111,7 +113,8 @@ def test_a_result_of_an_earlier_wave_is_drawn_from_its_stage() -> None:
 def test_each_wave_stands_below_the_one_before() -> None:
     frames = {each.box.name: each for each in laid_out(drawing(unified())).frames if each.box.kind == "stage"}
     order = sorted(frames, key=lambda name: frames[name].y)
-    assert order == ["stage views", "stage part.exchange", "stage sized.exchange"]
+    named = ("views", "part.exchange.1", "part.exchange.2", "part.exchange", "sized.exchange")
+    assert order == [f"stage {name}" for name in named]
 
 
 def test_names_are_escaped_in_both_pictures() -> None:

@@ -8,9 +8,7 @@ import pytest
 
 from batches.planning import not_runnable
 from partitioning.model.graph import Op, Step
-from partitioning.model.placement import KeyFormat, Placement
-from partitioning.model.plan import Exchange, Plan, Stage, StreamInput
-from partitioning.model.reasons import AskedFor
+from partitioning.model.plan import Plan, Stage, StreamInput
 from partitioning.model.streams import Column
 from partitioning.model.tasks import Task
 from partitioning.values import replace
@@ -41,14 +39,7 @@ def read_otherwise(stage: Stage, **change: object) -> Stage:
     return replace(stage, inputs=(replace(stage.inputs[0], **change), *stage.inputs[1:]))
 
 
-def combined_in_levels() -> Plan:
-    by_origin = Placement("origin", KeyFormat.STRING, "murmur2", 3)
-    exchange = Exchange("joined.exchange", "joined", "flights+planes", by_origin, ("counted",), AskedFor(3))
-    return replace(plan(), exchanges=(replace(exchange, combine="counted", unifiers=(2,)),))
-
-
 CASES: dict[str, tuple[Callable[[], Plan], list[str]]] = {
-    "unifiers": (combined_in_levels, ["exchange joined.exchange combines in levels by counted"]),
     "state": (lambda: more_steps(COUNTED), ["step counted goes on from its own result of the batch before"]),
     "a stateful function": (
         lambda: more_steps(replace(SCORED, state=True)),

@@ -169,14 +169,65 @@ def test_where_all_records_are_needed_together_there_is_one_task_whatever_holds_
 
 
 def test_a_combine_with_a_fan_in_is_applied_on_the_way_in_levels() -> None:
-    def exchange(pipeline: Pipeline, settings: Settings = DEFAULTS) -> tuple[str | None, tuple[int, ...]]:
-        (found,) = made(pipeline, move("p", "c", key=""), settings=settings).exchanges
+    def first(pipeline: Pipeline, settings: Settings = DEFAULTS) -> tuple[str | None, tuple[int, ...]]:
+        found, *_ = made(pipeline, move("p", "c", key=""), settings=settings).exchanges
         return found.combine, found.unifiers
 
-    assert exchange(total()) == (None, ())
-    assert exchange(total(fan_in=4)) == ("c", (3,))
-    assert exchange(total(fan_in=4), Settings(fan_in={"c": 2})) == ("c", (5, 3, 2))
-    assert exchange(total(fan_in=9)) == (None, ())
+    assert first(total()) == (None, ())
+    assert first(total(fan_in=4)) == ("c", (3,))
+    assert first(total(fan_in=4), Settings(fan_in={"c": 2})) == ("c", (5, 3, 2))
+    assert first(total(fan_in=9)) == (None, ())
+
+
+def test_each_level_is_a_stage_in_a_wave_of_its_own_that_reads_what_the_one_before_it_left() -> None:
+    plan = made(total(fan_in=2), move("p", "c", key=""))
+    assert [(stage.name, stage.wave, len(stage.tasks)) for stage in plan.stages] == [
+        ("a", 0, 9),
+        ("p.exchange.1", 1, 5),
+        ("p.exchange.2", 2, 3),
+        ("p.exchange.3", 3, 2),
+        ("p.exchange", 4, 1),
+    ]
+    assert [(each.name, each.source, each.stage, each.unifiers) for each in plan.exchanges] == [
+        ("p.exchange.1", "p", "a", (5, 3, 2)),
+        ("p.exchange.2", "p", "p.exchange.1", (3, 2)),
+        ("p.exchange.3", "p", "p.exchange.2", (2,)),
+        ("p.exchange", "p", "p.exchange.3", ()),
+    ]
+    assert [[step.name for step in stage.steps] for stage in plan.stages] == [["p"], ["c.1"], ["c.2"], ["c.3"], ["c"]]
+    assert {step.sql for stage in plan.stages[1:] for step in stage.steps} == {plan.graph.steps[-1].sql}
+    assert plan.stages[2].tasks[1] == Task(1, {"p.exchange.2": (1,)}, keyless={"p.exchange.2": (1,)})
+    assert stage_reason(plan.stages[2]) == "level 2 of 3 before c: 3 unifiers for each partition"
+
+
+def test_unifiers_of_a_partition_are_numbered_so_that_keys_tell_which_partition_it_is() -> None:
+    pipeline = pipeline_of(scheme="tasks(9)")
+    parts = stream(pipeline, "a", 3).partial("count(*) AS n", by="j", name="p")
+    parts.combine("sum(n) AS n", fan_in=4, name="c").write("t")
+    plan = made(pipeline, move("p", "c"))
+    _, level, last = plan.stages
+    assert level.inputs == (ExchangeInput("p.exchange.1", "p", Placement("j", KeyFormat.STRING, MURMUR2, 9), (), 3),)
+    assert [task.reads["p.exchange.1"] for task in level.tasks] == [(number,) for number in range(27)]
+    assert last.inputs == (ExchangeInput("p.exchange", "p", Placement("j", KeyFormat.STRING, MURMUR2, 9)),)
+
+
+def test_only_what_reads_what_has_passed_levels_waits_for_them() -> None:
+    pipeline = pipeline_of()
+    a, b = stream(pipeline, "a", 9), stream(pipeline, "b", 9)
+    a.partial("count(*) AS n", by="j", name="p").combine("sum(n) AS n", fan_in=2, name="c").write("t")
+    b.rekey("j", name="moved").aggregate("count(*) AS n", name="counted").write("counts")
+    plan = made(pipeline, move("p", "c"), move("moved", "counted"))
+    waves = {stage.name: stage.wave for stage in plan.stages}
+    assert (waves["moved.exchange"], waves["p.exchange"]) == (1, 4)
+    assert [stage.wave for stage in plan.stages] == sorted(waves.values())
+
+
+def test_a_step_that_has_the_name_of_a_level_keeps_it() -> None:
+    pipeline = pipeline_of(scheme="tasks(9)")
+    parts = stream(pipeline, "a", 3).filter("true", name="C.1").partial("count(*) AS n", name="p")
+    parts.combine("sum(n) AS n", fan_in=4, name="c").write("t")
+    plan = made(pipeline, move("p", "c", key=""))
+    assert [step.name for stage in plan.stages for step in stage.steps] == ["C.1", "p", "c.1.1", "c"]
 
 
 def test_records_without_a_key_meet_whether_they_were_moved_or_not() -> None:

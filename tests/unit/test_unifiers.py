@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.planning.exchanges.unifiers import groups, levels
+from partitioning.model.unifiers import groups, levels
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
 CASES = json.loads((VECTORS / "cascade_shapes.json").read_text())

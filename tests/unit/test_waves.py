@@ -8,7 +8,8 @@ import pytest
 
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.planning.stages.waves import most_waves
+from partitioning.authoring.settings import Settings
+from partitioning.planning.stages.bounds import most_waves
 from tests.plans import arrived, plan_of
 
 COUNT = "count(*) AS n"
@@ -66,7 +67,7 @@ def test_a_table_whose_count_never_changes_runs_in_as_many_waves_as_there_are_ex
     pipeline = Pipeline("p", source="s3://landing/topics")
     follow(pipeline.table("planes", key="tailnum", partitions=4)).write("t")
     plan = plan_of(pipeline, [arrived("planes", [10] * 4)])
-    assert (most_waves(pipeline.graph), len(plan.waves)) == (waves, waves)
+    assert (most_waves(pipeline), len(plan.waves)) == (waves, waves)
 
 
 def test_tables_that_lie_by_different_hashes_meet_in_a_second_wave() -> None:
@@ -74,7 +75,7 @@ def test_tables_that_lie_by_different_hashes_meet_in_a_second_wave() -> None:
     planes, makers = (pipeline.table(name, key="k", partitions=4, hash=name) for name in ("murmur2", "java"))
     planes.join(makers, "1 AS one").write("t")
     plan = plan_of(pipeline, [arrived("murmur2", [10] * 4), arrived("java", [10] * 4)])
-    assert (most_waves(pipeline.graph), len(plan.waves)) == (2, 2)
+    assert (most_waves(pipeline), len(plan.waves)) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,26 @@ def test_a_stream_whose_count_has_changed_may_have_to_move_first(
 
     before = plan_of(pipeline(4), [arrived("flights", [10] * 4)], scheme=scheme)
     now = plan_of(pipeline(6), [arrived("flights", [20] * 6)], batch=1, published=before, scheme=scheme)
-    assert most_waves(pipeline(6).graph) == waves
+    assert most_waves(pipeline(6)) == waves
     assert (len(before.waves), len(now.waves)) == (waves - 1, waves)
+
+
+@pytest.mark.parametrize(
+    ("fan_in", "scheme", "waves", "planned"),
+    [(2, None, 6, 4), (4, None, 4, 3), (16, None, 3, 2), (4, "tasks(40)", 5, 4), (4, "elastic(10)", 5, 4)],
+)
+def test_levels_of_unifiers_are_counted_for_more_tasks_than_there_are(
+    fan_in: int, scheme: str | None, waves: int, planned: int
+) -> None:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    parts = pipeline.table("planes", key="tailnum", partitions=5).partial(COUNT)
+    parts.combine("sum(n) AS n", fan_in=fan_in, name="totals").write("t")
+    settings = Settings.parse(scheme=[f"planes={scheme}"] if scheme else None)
+    plan = plan_of(pipeline, [arrived("planes", [10] * 5)], settings=settings)
+    assert (most_waves(pipeline, settings), len(plan.waves)) == (waves, planned)
 
 
 def test_a_stream_of_unknown_hash_is_never_moved() -> None:
     pipeline = Pipeline("p", source="s3://landing/topics")
     filtered(pipeline.stream("flights", key="tailnum", partitions=4, hash="opaque")).write("t")
-    assert most_waves(pipeline.graph) == 1
+    assert most_waves(pipeline) == 1

@@ -12,12 +12,13 @@ from partitioning.model.graph import Graph, Op
 from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column
+from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.exchanges.unifiers import levels
 from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Basis, Draft, drafts
 from partitioning.planning.stages.inputs import Inputs
+from partitioning.planning.stages.levels import with_levels
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -62,9 +63,9 @@ def cut(
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis)
     stages = _stages(graph, drawn, inputs, results, findings)
-    exchanges = _exchanges(graph, in_waves.moved, stages, inputs, settings)
+    leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
     first, moves = _changeover(graph, drawn, inputs)
-    later = [replace(stage, wave=stage.wave + 1) for stage in stages] if first else stages
+    later = [replace(stage, wave=stage.wave + 1) for stage in leveled] if first else leveled
     return Stages((*first, *later), (*moves, *exchanges), graph)
 
 

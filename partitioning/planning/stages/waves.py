@@ -11,9 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 
 from partitioning.model.graph import Graph, Op, Step, union
-from partitioning.model.placement import OPAQUE
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.exchanges.placements import placements, places, target
 from partitioning.planning.exchanges.versions import reading_from
 from partitioning.planning.stages.placed_by import keys_of
 from partitioning.values import Value, replace
@@ -81,32 +79,6 @@ def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
     if both := _read_twice(edges.parts()):
         edges = _Edges(*_renamed(graph, cuts, both))
     return Waves(tuple(edges.parts()), edges.named, edges.graph)
-
-
-def most_waves(graph: Graph) -> int:
-    """In how many waves a batch of these steps can run at most, wherever its exchanges are put.
-
-    Each step that may find records elsewhere than it needs them has an exchange before it, and a stream whose
-    partition count has changed may have to move before all others.
-
-    >>> from partitioning.authoring.pipeline import Pipeline
-    >>> pipeline = Pipeline("p", source="s3://landing/topics")
-    >>> views = pipeline.stream("views", key="id", partitions=4)
-    >>> most_waves(pipeline.graph)
-    2
-    >>> _ = views.rekey("user").aggregate("count(*) AS n")
-    >>> most_waves(pipeline.graph)
-    3
-    """
-    placed = placements(graph)
-    crossed = {stream.name: 0 for stream in graph.streams}
-    for step in graph.steps:
-        lying = {origin.key_hash for name in step.inputs for origin in placed[name].origins if origin.since is None}
-        dirty = any(origin.since for name in step.inputs for origin in placed[name].origins)
-        moves = step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
-        crossed[step.name] = max(crossed[name] for name in step.inputs) + moves
-    changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)
-    return 1 + max(crossed.values(), default=0) + changing
 
 
 def _read_twice(parts: Iterable[Part]) -> set[str]:

@@ -45,3 +45,14 @@ def groups(parts: int, width: int) -> tuple[range, ...]:
     least, more = divmod(parts, width)
     starts = [number * least + min(number, more) for number in range(width + 1)]
     return tuple(range(start, stop) for start, stop in pairwise(starts))
+
+
+def unifier_of(part: int, parts: int, width: int) -> int:
+    """Which of the `groups` a part is in, without making them all.
+
+    >>> [unifier_of(part, 9, 2) for part in range(9)]
+    [0, 0, 0, 0, 0, 1, 1, 1, 1]
+    """
+    least, more = divmod(parts, width)
+    in_larger = more * (least + 1)
+    return part // (least + 1) if part < in_larger else more + (part - in_larger) // least

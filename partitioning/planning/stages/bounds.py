@@ -1,0 +1,57 @@
+"""Bounds: how large the plans of a pipeline can be, for what is laid out before there is one: Airflow's DAG."""
+
+from __future__ import annotations
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.model.graph import Op
+from partitioning.model.placement import OPAQUE
+from partitioning.model.schemes import SchemeKind
+from partitioning.model.unifiers import levels
+from partitioning.planning.exchanges.placements import placements, places, target
+from partitioning.planning.stages.task_counts import MOST_OF_COMMON
+
+
+def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
+    """In how many waves a batch of a pipeline can run at most, wherever its exchanges are put.
+
+    Each step that may find records elsewhere than it needs them has an exchange before it, and a stream whose
+    partition count has changed may have to move before all others. A combine with a fan-in may have as many levels of
+    unifiers before it as `most_tasks` need.
+
+    >>> pipeline = Pipeline("p", source="s3://landing/topics")
+    >>> views = pipeline.stream("views", key="id", partitions=4)
+    >>> most_waves(pipeline)
+    2
+    >>> parts = views.rekey("user").partial("count(*) AS n", by="page")
+    >>> _ = parts.combine("sum(n) AS n", name="totals")
+    >>> most_waves(pipeline), most_waves(pipeline, Settings(fan_in={"totals": 8}))
+    (3, 4)
+    """
+    graph = pipeline.graph
+    placed = placements(graph)
+    crossed = {stream.name: 0 for stream in graph.streams}
+    unifying = 0
+    for step in graph.steps:
+        lying = {origin.key_hash for name in step.inputs for origin in placed[name].origins if origin.since is None}
+        dirty = any(origin.since for name in step.inputs for origin in placed[name].origins)
+        moves = step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
+        crossed[step.name] = max(crossed[name] for name in step.inputs) + moves
+        if moves and step.op is Op.COMBINE:
+            unifying += len(levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
+    changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)
+    return 1 + max(crossed.values(), default=0) + changing + unifying
+
+
+def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
+    """More tasks than any stage has under the schemes that are named, unless a partitioner makes more.
+
+    A stage has as many as the largest number that is named, times a factor, or one for each partition that it reads.
+    """
+    named = (settings.scheme, pipeline.scheme, *settings.schemes.values(), *pipeline.schemes.values())
+    schemes = [scheme for scheme in named if scheme is not None]
+    moved = [step.partitions or 0 for step in pipeline.steps if step.op is Op.REPARTITION]
+    asked = [scheme.number or 0 for scheme in schemes if scheme.kind is SchemeKind.TASKS]
+    largest = max([sum(stream.partitions for stream in pipeline.streams), *moved, *asked], default=1)
+    factor = max((scheme.factor for scheme in schemes), default=1)
+    return MOST_OF_COMMON * factor * largest * max(1, len(moved))

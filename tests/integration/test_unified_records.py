@@ -1,0 +1,191 @@
+"""Partial results that are combined in levels, from plan to published table, against DuckDB on the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from batches import steps
+from batches.audit import audit
+from batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.artefact import Role
+from partitioning.model.leaving import Leaving, LeftPart
+from partitioning.model.order import Order, OrderedParts
+from partitioning.model.plan import Plan
+from partitioning.values import replace
+from sources.parts_reader import PartsReader
+from spark_jobs import kernel, writers
+from spark_jobs.destinations import destinations
+from tests.integration.test_moved_records import direct, planned_over, published
+from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.running import run_and_publish, run_groups, task_receipts
+
+COMBINED = "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least"
+
+
+def over_all(views: Flow) -> Flow:
+    parts = views.partial("count(*) AS n, sum(v)::BIGINT AS v, min(page) AS least", name="parts")
+    return parts.combine(COMBINED, name="totals")
+
+
+def by_page(views: Flow) -> Flow:
+    parts = views.partial("count(*) AS n, sum(v)::BIGINT AS v, min(k) AS least", by="page", name="parts")
+    return parts.combine(COMBINED, name="totals")
+
+
+def by_rekeyed_page(views: Flow) -> Flow:
+    """The level reads what a step gives that is no partial: a row for each record."""
+    rekeyed = views.rekey("page", name="by_page").select("1::BIGINT AS n, v, k AS least", name="ones")
+    return rekeyed.combine(COMBINED, name="totals")
+
+
+def twice(views: Flow) -> Flow:
+    """What was combined in levels is so again, by another key."""
+    again = by_page(views).select("n % 5 AS bucket, n, v, least", name="bucketed")
+    parts = again.partial(
+        "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least", by="bucket", key_format="long"
+    )
+    return parts.combine(COMBINED, name="all")
+
+
+ALL = "SELECT count(*), sum(v), min(page) FROM views"
+BY_PAGE = "SELECT page, count(*), sum(v), min(k) FROM views GROUP BY page"
+PIPELINES = {
+    "over all": (over_all, ALL),
+    "by key": (by_page, BY_PAGE),
+    "by key, of single records": (by_rekeyed_page, BY_PAGE),
+    "twice": (
+        twice,
+        f"SELECT n % 5 AS bucket, sum(n), sum(v), min(least) FROM ({BY_PAGE}) AS a(page, n, v, least) GROUP BY 1",
+    ),
+}
+
+
+def planned(store: S3Store, name: str, fan_in: int, *schemes: str) -> tuple[BatchRef, Plan]:
+    combines = ("totals", "all") if name == "twice" else ("totals",)
+    settings = replace(Settings.parse(scheme=schemes, groups=2), fan_in=dict.fromkeys(combines, fan_in))
+    ref, _ = steps.plan(planned_over(store, PIPELINES[name][0]), store.root, settings)
+    assert ref is not None
+    return ref, ref.load()[1]
+
+
+def unifiers(plan: Plan) -> list[int]:
+    """How many tasks each level has, in order of waves."""
+    return [len(stage.tasks) for stage in plan.stages if stage.unifies]
+
+
+# Views have eight partitions, and a task of their own for records without a key.
+@pytest.mark.parametrize(
+    ("name", "fan_in", "schemes", "levels"),
+    [
+        ("over all", 2, (), [5, 3, 2]),
+        ("over all", 3, (), [3]),
+        ("over all", 4, (), [3]),
+        ("by key", 2, (), [40, 24, 16]),
+        ("by key", 4, ("totals=tasks(3)",), [9]),
+        ("by key", 3, ("totals=elastic(2)",), [48]),
+        ("by key, of single records", 3, ("totals=tasks(2)",), [6]),
+        ("twice", 2, ("tasks(3)",), [6, 6]),
+        ("twice", 4, ("totals=tasks(5)",), [15, 10]),
+    ],
+)
+def test_the_table_is_as_duckdb_says(
+    name: str, fan_in: int, schemes: tuple[str, ...], levels: list[int], store: S3Store, tmp_path: Path
+) -> None:
+    ref, plan = planned(store, name, fan_in, *schemes)
+    assert unifiers(plan) == levels
+    run_and_publish(ref, tmp_path)
+    assert published(store) == direct(PIPELINES[name][1])
+
+
+def wrong_at_a_level(
+    store: S3Store, patch: pytest.MonkeyPatch, spoil: Callable[[tuple[LeftPart, ...]], tuple[LeftPart, ...]]
+) -> BatchRef:
+    """A batch that has run, in which a unifier of the second level read other parts than its order says."""
+
+    class Spoiled(PartsReader):
+        def __init__(self, order: Order, ordered: OrderedParts) -> None:
+            if (ordered.name, ordered.partitions[0].partition) == ("parts.exchange.2", 4):
+                (left,) = ordered.partitions
+                assert len(left.parts) > 1
+                ordered = replace(ordered, partitions=(replace(left, parts=spoil(left.parts)),))
+            super().__init__(order, ordered)
+
+    ref, _ = planned(store, "by key", 2, "tasks(5)")
+    patch.setattr(kernel, "PartsReader", Spoiled)
+    run_groups(ref)
+    return ref
+
+
+@caught_by(COVERED)
+def test_a_part_that_a_unifier_does_not_read_is_missed(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: parts[1:]), tmp_path)
+
+
+@caught_by(COVERED)
+def test_a_part_that_a_unifier_reads_twice_is_seen(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: (*parts, parts[0])), tmp_path)
+
+
+def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: S3Store) -> None:
+    ref, plan = planned(store, "by key", 2, "tasks(5)")
+    run_groups(ref)
+    coverage = audit(*ref.load(), 0).coverage
+    assert unifiers(plan) == [15, 10]
+    for name, numbers in {"parts.exchange.1": 15, "parts.exchange.2": 10, "parts.exchange": 5}.items():
+        rows = coverage[coverage["input"] == name]
+        left = [file for task in task_receipts(ref) for file in task.left(Role.EXCHANGE) if file.name == name]
+        assert sorted(rows["partition"]) == list(range(numbers))
+        assert rows["taken"].sum() == rows["planned"].sum() == sum(file.records for file in left) > 0
+        assert (rows["digest_found"] == rows["digest_planned"]).all()
+        assert not rows[["disorder", "foreign", "stray", "dropped"]].to_numpy().any()
+    # Pages without a name are of one key, which lies in the first partition of each unifier.
+    assert set(coverage[(coverage["nulls"] > 0) & (coverage["input"] == "parts.exchange.1")]["partition"]) == {0, 5, 10}
+
+
+def misplaced(store: S3Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray], np.ndarray]) -> BatchRef:
+    """A batch that has run, in which a task put what it left for the first level elsewhere."""
+
+    def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
+        numbers = destinations(leaving, task, rows)
+        return to(numbers) if (leaving.name, task) == ("parts.exchange.1", 0) else numbers
+
+    ref, _ = planned(store, "by key", 2, "tasks(5)")
+    patch.setattr(writers, "destinations", wrong)
+    run_groups(ref)
+    return ref
+
+
+def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = refusal(misplaced(store, monkeypatch, lambda numbers: (numbers + 1) % 5), tmp_path)
+    assert IN_PLACE in said.failed
+    (finding,) = (what for what in said.findings if "belongs in a partition ≡" in what)
+    assert "parts.exchange.1-" in finding
+    assert "modulo 5: the task that left it placed it otherwise" in finding
+
+
+def test_rows_that_are_left_for_another_unifier_are_refused(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = misplaced(store, monkeypatch, lambda numbers: numbers + 5)
+    with pytest.raises(Refused, match=r"what task views/0 says it left of parts.exchange.1 does not agree with itself"):
+        steps.audit(ref)
+
+
+def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: S3Store) -> None:
+    planned(store, "by key", 2, "tasks(5)")
+    pipeline = planned_over(store, by_page)
+    _, sentence = steps.plan(pipeline, store.root, replace(Settings.parse(scheme="tasks(5)", groups=2)))
+    assert sentence.endswith("it is taken up again as it was planned")
