@@ -181,4 +181,4 @@ def test_a_module_beside_the_pipelines_file_is_not_found(
     assert "'lonely:score' cannot be imported" in CliRunner().invoke(app, command).stderr
     monkeypatch.syspath_prepend(tmp_path)
     shown = CliRunner().invoke(app, command)
-    assert "this version shows the plan but does not run it yet" in shown.stdout, shown.output
+    assert "Batch 0 would be planned" in shown.stdout, shown.output

@@ -198,7 +198,7 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: S3Store, tmp_path:
     evenly.stream("views", key="k", partitions=8).filter("v % 2 = 0", name="even").write("even")
 
     def both(plan: Plan) -> Plan:
-        """What the planner does only across exchanges, which do not run yet: a stage of one scheme beside another."""
+        """What the planner does across exchanges only: a stage of one scheme beside another."""
         other = preview(evenly, store).plan
         assert other is not None
         stages = (*plan.stages, *other.stages)
