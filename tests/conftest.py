@@ -70,6 +70,8 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
 LONGEST = (
     "test_passing_faults",
     "test_demo",
+    "test_random_pipelines",
+    "test_kills_between_waves",
     "test_runners",
     "test_kills",
     "test_readme",

@@ -78,11 +78,13 @@ def test_a_file_that_changed_after_it_was_opened_is_refused_and_what_was_read_is
     assert "attempt 1" in steps.check(ref, tmp_path)
 
 
-def test_each_task_looks_at_a_file_once_and_the_audit_at_none(store: S3Store, proxy: FaultProxy) -> None:
+def test_tasks_that_read_together_look_at_a_file_once_and_the_audit_at_none(store: S3Store, proxy: FaultProxy) -> None:
     ref = planned(store)
     proxy.spoil("answer lost", "HEAD", "/topics/", times=0)
     run_groups(ref)
-    assert proxy.heal() == FILES * TASKS
+    _, plan = ref.load()
+    assert [len(group.tasks) for group in plan.groups] == [TASKS // 2] * 2
+    assert proxy.heal() == FILES * len(plan.groups)
     proxy.spoil("answer lost", "HEAD|GET", "/topics/|prefix=.*topics/", times=0)
     steps.audit(ref)
     assert proxy.heal() == 1

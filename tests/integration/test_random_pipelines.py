@@ -128,7 +128,7 @@ def numbers() -> Iterator[int]:
     return iter(range(1_000_000))
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Server, numbers: Iterator[int]) -> None:
     chance = random.Random(seed)
