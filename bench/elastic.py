@@ -37,7 +37,7 @@ def main() -> int:
     workload.make()
     to = console(stderr=False)
     table = Table(title="CPU seconds of all processes / wall seconds")
-    for name in ("tasks", "that read together", "median", "times that of F = 1", "to reach"):
+    for name in ("tasks", "pieces", "median", "times that of F = 1", "to reach"):
         table.add_column(name, justify="right")
     server = start_server(workload.folder / "s3", ("landing", "coset"))
     try:
