@@ -9,6 +9,7 @@ from pathlib import Path
 from batches.interpreter import run_batch
 from batches.ref import BatchRef
 from batches.runners.local import Local
+from batches.runners.runner import Runner
 from partitioning.model.receipt import TaskReceipt
 
 
@@ -20,10 +21,10 @@ def run_groups(ref: BatchRef) -> None:
             runner.group(ref, group.group)
 
 
-def run_and_publish(ref: BatchRef, docs: Path) -> None:
-    """Do all that is to be done for a batch. Raises what its steps raise."""
-    with Local(processes=1) as runner:
-        run_batch(ref, runner, docs, _silently)
+def run_and_publish(ref: BatchRef, docs: Path, runner: Runner | None = None) -> None:
+    """Do all that is to be done for a batch, by another runner if one is given. Raises what its steps raise."""
+    with runner or Local(processes=1) as used:
+        run_batch(ref, used, docs, _silently)
 
 
 def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:

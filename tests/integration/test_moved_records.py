@@ -12,6 +12,9 @@ import pytest
 from deltalake import DeltaTable
 
 from batches import steps
+from batches.runners.local import Local
+from batches.runners.runner import Runner
+from batches.runners.spark import Spark
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -144,6 +147,15 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: S3Store, tmp
     ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme, groups=2))
     assert ref is not None
     run_and_publish(ref, tmp_path)
+    assert published(store) == direct(sql)
+
+
+@pytest.mark.parametrize("runner", [lambda: Spark("local[2]"), lambda: Local(2)], ids=["spark", "two processes"])
+def test_whoever_runs_it(runner: Callable[[], Runner], store: S3Store, tmp_path: Path) -> None:
+    build, sql = PIPELINES["joined after both have moved"]
+    ref, _ = steps.plan(planned_over(store, build), store.root, Settings.parse(scheme="elastic(2)", groups=2))
+    assert ref is not None
+    run_and_publish(ref, tmp_path, runner())
     assert published(store) == direct(sql)
 
 
