@@ -50,8 +50,8 @@ def serve(folder: Path, *, airflow: bool) -> None:
     with home.served() as s3, home.with_spark() as spark:
         show(f"The S3 server runs and holds what is in {home.folder}. In another terminal:", "")
         show(*(f"export {name}={shlex.quote(value)}" for name, value in {**s3, **spark}.items()))
-        show("", f"coset status {_NAME}", "", "Ctrl-C ends it.")
         try:
+            show("", f"coset status {_NAME}", "", "Ctrl-C ends it.")
             if airflow:
                 _prepare_airflow(home)
                 _run_airflow(home)
