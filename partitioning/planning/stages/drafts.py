@@ -17,6 +17,7 @@ from partitioning.planning.exchanges.placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice
 from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
+from partitioning.planning.stages.states import Kept
 from partitioning.planning.stages.task_counts import TaskCount, task_count
 from partitioning.planning.stages.waves import Part, Read, ReadKind, Waves
 from partitioning.values import Value, replace
@@ -58,12 +59,14 @@ class Draft(Value, frozen=True):
 
 
 class Basis(Value, frozen=True):
-    """What plans are made from, beside the pipeline: changed counts, and the last published plan with its figures."""
+    """What plans are made from, beside the pipeline: changed counts, and the last published plan with its figures and
+    what it kept."""
 
     changeovers: Mapping[str, Changeover]
     published: Plan | None
     statistics: Statistics | None
     batch: int
+    kept: Kept | None = None
 
 
 def drafts(
