@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.leaving import POSITIONS, LeftPart
-from partitioning.model.order import POSITION, Order, OrderedParts
+from partitioning.model.order import POSITION, OrderedParts
 from sources.arrow_schema import arrow_schema
 from sources.reader import Batch
 
@@ -28,10 +28,10 @@ class PartsReader:
     Raises Refused if a file is gone or is not the one that was left, and Unreachable if the store does not give it.
     """
 
-    def __init__(self, order: Order, ordered: OrderedParts) -> None:
+    def __init__(self, ordered: OrderedParts, store: str, pipeline: str) -> None:
         self._ordered = ordered
-        self._store = S3Store(order.store)
-        self._then = f"run {plan_anew(order.pipeline)}: what a task left for others cannot be made again by itself"
+        self._store = S3Store(store)
+        self._then = f"run {plan_anew(pipeline)}: what a task left for others cannot be made again by itself"
         self._schema = left_schema(arrow_schema(ordered.columns))
 
     @property

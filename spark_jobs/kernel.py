@@ -100,7 +100,7 @@ def reader(order: Order, ordered: Ordered, files: FileSystem) -> Reader:
         case OrderedStream():
             return LandedReader(ordered, files, order.pipeline)
         case OrderedParts():
-            return PartsReader(order, ordered)
+            return PartsReader(ordered, order.store, order.pipeline)
         case _:
             assert_never(ordered)
 

@@ -22,6 +22,17 @@ def kept_by(
     return kind(connection, step, step.state, batch, read, known)
 
 
+def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
+    """The query for all that is kept, of whatever key, where `known` selects the rows of all runs, any number of times."""
+    columns, batch = ", ".join(quote(column.name) for column in keeps.columns), quote(BATCH.name)
+    if keeps.sql:
+        young = "true" if read.latest is None else f"{quote(TIME.name)} >= {read.latest - keeps.microseconds}"
+        return f"SELECT {columns} FROM ({known}) WHERE {young}"
+    key = quote(read.placement.key) if read.placement.key else "0"
+    newest = f"SELECT * FROM ({known}) QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
+    return f"SELECT {columns} FROM ({newest}) WHERE NOT {quote(GONE.name)}"
+
+
 class Kept(ABC):
     """What a step kept and keeps. It is a relation of its own in SQL, named `<step>.state`."""
 
@@ -107,15 +118,16 @@ class KeptByKey(Kept):
         got = f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(self._step.inputs[0])}"
         if self._key == "0":
             got = f"SELECT 0 AS {_GOT}"
-        batch = quote(BATCH.name)
+        batch, found = quote(BATCH.name), quote(f"{self._step.name}.state@found")
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
-        self._needs(
-            f"SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
-            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} "
-            f"WHERE is_got OR known.{batch} > {self._unmerged} "
-            f"QUALIFY known.{batch} = max(known.{batch}) OVER (PARTITION BY {self._of('known')})",
-            f"WHERE {_GOT} AND NOT {quote(GONE.name)}",
+        # DuckDB may look twice at what a window is over, and what is read is read once.
+        self._connection.execute(
+            f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
+            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE is_got OR known.{batch} > {self._unmerged}"
         )
+        newest = f"{batch} = max({batch}) OVER (PARTITION BY {self._key})"
+        self._needs(f"SELECT * FROM {found} QUALIFY {newest}", f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
+        self._connection.execute(f"DROP TABLE {found}")
 
     def left(self) -> str:
         nothing = ", ".join(

@@ -1,15 +1,25 @@
-"""What one process makes of clicks and views, batch after batch: beside the steps that keep state, and much simpler."""
+"""Batches of clicks and views, one after the other, by steps that keep state; and what one process makes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from batches import steps
+from batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.model.artefact import Role
 from partitioning.values import Value
+from sources.s3 import filesystem, split
+from tests.landed import land_table
+from tests.running import run_and_publish, task_receipts
 
 MINUTE = 60_000_000
 WITHIN = 10
@@ -146,3 +156,40 @@ def _young(kept: Iterable[Click]) -> list[Click]:
     there = list(kept)
     latest = max((click.minute for click in there), default=0)
     return [click for click in there if click.minute >= latest - KEEP]
+
+
+class History:
+    """Batches of clicks and views, each under a plan of its own."""
+
+    def __init__(self, store: S3Store, docs: Path, pipeline: Callable[[str, int], Pipeline] = pipeline_of) -> None:
+        self.store = store
+        self._pipeline = pipeline
+        self._source = f"{store.root}/topics"
+        self._docs = docs
+
+    def plan(self, settings: Settings, partitions: int) -> BatchRef:
+        ref, said = steps.plan(self._pipeline(self._source, partitions), self.store.root, settings)
+        assert ref is not None, said
+        return ref
+
+    def land(self, clicks: Sequence[Click], views: Sequence[Click], partitions: int) -> None:
+        for stream, records in (("clicks", clicks), ("views", views)):
+            if records:
+                land_table(table_of(records), stream, self._source, key="k", partitions=partitions)
+
+    def publish(self, ref: BatchRef, attempt: int = 0) -> dict[str, list[Row]]:
+        """What the batch wrote to each table, in the attempt that is published."""
+        run_and_publish(ref, self._docs)
+        written: dict[str, list[Row]] = {write.declared.table: [] for write in ref.load()[1].writes()}
+        for task in task_receipts(ref, attempt):
+            for file in task.left(Role.TABLE):
+                table = pq.read_table("/".join(split(f"{self.store.root}/{file.path}")), filesystem=filesystem())
+                written[file.name].extend(zip(*(_plain(table[name]) for name in table.column_names), strict=True))
+        return {table: sorted(rows, key=repr) for table, rows in written.items()}
+
+
+def _plain(column: pa.ChunkedArray) -> list[object]:
+    """Values; times as minutes."""
+    if pa.types.is_timestamp(column.type):
+        return [value // MINUTE for value in column.cast(pa.int64()).to_pylist()]
+    return column.to_pylist()

@@ -5,60 +5,18 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from batches import steps
 from batches.publication import abandon
-from batches.ref import BatchRef
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.model.artefact import Role
-from sources.s3 import filesystem, split
-from tests.histories import MINUTE, Click, Oracle, Row, pipeline_of, table_of
-from tests.landed import land_table
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.histories import Click, History, Oracle
+from tests.running import run_groups
 
 KEYS = (*"abcdefghijkl", None)
 SCHEMES = ("cogroup", "elastic(2)", "elastic(3)", "tasks(1)", "tasks(3)", "tasks(5)", "tasks(12)")
 BATCHES = 6
-
-
-class History:
-    """Batches of clicks and views, each under a plan of its own."""
-
-    def __init__(self, store: S3Store, docs: Path) -> None:
-        self.store = store
-        self._source = f"{store.root}/topics"
-        self._docs = docs
-
-    def plan(self, settings: Settings, partitions: int) -> BatchRef:
-        ref, said = steps.plan(pipeline_of(self._source, partitions), self.store.root, settings)
-        assert ref is not None, said
-        return ref
-
-    def land(self, clicks: list[Click], views: list[Click], partitions: int) -> None:
-        for stream, records in (("clicks", clicks), ("views", views)):
-            land_table(table_of(records), stream, self._source, key="k", partitions=partitions)
-
-    def publish(self, ref: BatchRef) -> dict[str, list[Row]]:
-        """What the batch wrote to each table."""
-        run_and_publish(ref, self._docs)
-        written: dict[str, list[Row]] = {write.declared.table: [] for write in ref.load()[1].writes()}
-        for task in task_receipts(ref):
-            for file in task.left(Role.TABLE):
-                table = pq.read_table("/".join(split(f"{self.store.root}/{file.path}")), filesystem=filesystem())
-                written[file.name].extend(zip(*(_plain(table[name]) for name in table.column_names), strict=True))
-        return {table: sorted(rows, key=repr) for table, rows in written.items()}
-
-
-def _plain(column: pa.ChunkedArray) -> list[object]:
-    """Values; times as minutes."""
-    if pa.types.is_timestamp(column.type):
-        return [value // MINUTE for value in column.cast(pa.int64()).to_pylist()]
-    return column.to_pylist()
 
 
 def records(chance: random.Random, now: int, count: int) -> list[Click]:

@@ -53,6 +53,13 @@ class States:
         self._steps = {step.name: (step, step.state) for stage in stages for step in stage.steps if step.state}
         self._read = {read.step: read for stage in stages for read in stage.inputs if isinstance(read, StateInput)}
 
+    def left(self) -> Iterator[tuple[Step, StateInput]]:
+        """Every step that kept something, and what it kept, as it was left."""
+        for step, state in self._steps.values():
+            name, columns = state_of(step.name), (*state.columns, BATCH, GONE)
+            runs = tuple(_unexpired(self._runs(step), state))
+            yield step, StateInput(name, step.name, _placement(state), self._batch, columns, runs)
+
     def of(self, step: Step, key: str, now: KeyHashes, cosets: int) -> tuple[StateInput | None, Step]:
         """What a step goes on from, None if there is nothing, and the step with where its state is left.
 
