@@ -20,6 +20,7 @@ from partitioning.model.plan import Plan, StateInput
 from partitioning.model.verdict import Decision, Verdict
 from partitioning.planning.stages.states import Kept, States
 from partitioning.values import Value
+from sources.copies import Copies
 from sources.parts_reader import PartsReader
 from spark_jobs.sql.database import connect
 from spark_jobs.states import all_kept
@@ -81,7 +82,7 @@ def rows_kept(
         home = hash_of(placement.hash, read.name)(_key(state, key), placement.key_format) % placement.partitions
         numbers = range(home, home + 1)
     parts = OrderedParts(read, partitions_of(left_in(files), read.name, numbers))
-    reader = PartsReader(parts, ledger.store.root, ledger.pipeline)
+    reader = PartsReader(parts, ledger.store.root, ledger.pipeline, Copies.of_environment())
     names = [column.name for column in read.columns]
     with connect() as connection:
         schema = reader.schema(names)

@@ -23,7 +23,7 @@ def kept_by(
 
 
 def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
-    """The query for all that is kept, of whatever key, where `known` selects the rows of all runs, any number of times."""
+    """The query for all that is kept, of whatever key; `known` selects the rows of all runs, any number of times."""
     columns, batch = ", ".join(quote(column.name) for column in keeps.columns), quote(BATCH.name)
     if keeps.sql:
         young = "true" if read.latest is None else f"{quote(TIME.name)} >= {read.latest - keeps.microseconds}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +113,7 @@ def wrong_at_a_level(
     """A batch that has run, in which a unifier of the second level read other parts than its order says."""
 
     class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: str) -> None:
+        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
             if (ordered.name, ordered.partitions[0].partition) == ("parts.exchange.2", 4):
                 (left,) = ordered.partitions
                 assert len(left.parts) > 1

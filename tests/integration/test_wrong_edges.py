@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +52,7 @@ def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts
     """Run the batch; whoever reads of partition 1 what tasks left reads other parts of it than the order says."""
 
     class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: str) -> None:
+        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
             partitions = tuple(map(self._spoiled, ordered.partitions))
             super().__init__(replace(ordered, partitions=partitions), *place)
 

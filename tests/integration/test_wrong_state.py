@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts
     """Run the batch; whoever reads partition 1 of state reads other parts of it than the order says."""
 
     class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: str) -> None:
+        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
             if isinstance(ordered.read, StateInput):
                 partitions = tuple(
                     replace(left, parts=spoil(left.parts)) if left.partition == 1 else left
