@@ -22,7 +22,7 @@ from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, StateInput
 from tests.goldens import expect_golden
-from tests.histories import Click, History, total
+from tests.histories import STREAK, Click, History, total
 from tests.running import task_receipts
 
 KEPT = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
@@ -93,6 +93,25 @@ def test_it_is_left_anew_once_too_many_tasks_read_each_part_of_it(store: S3Store
     plan, left = history.batch(range(5), "tasks(3)")
     assert (read_by(plan).placement.partitions, left) == (10, 5)
     assert history.now() == {f"key-{number}": 4 if number < 5 else 1 for number in range(40)}
+
+
+def streaks(source: str, partitions: int) -> Pipeline:
+    def streak(clicks: Flow) -> Flow:
+        columns = {"k": "VARCHAR", "n": "BIGINT"}
+        return clicks.process("tests.functions:streak", columns, state=STREAK, name="streak")
+
+    return totals(source, partitions, streak)
+
+
+def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: S3Store, tmp_path: Path) -> None:
+    history = History(store, tmp_path, streaks)
+    # Every fifth minute what is kept of a key is dropped.
+    for numbers, minute in ((range(40), 1), (range(4), 5), (range(4, 8), 6), (range(8, 12), 7), (range(4), 8)):
+        history.land([Click(f"key-{number}", number, minute) for number in numbers], [], 4)
+        ref = history.plan(Settings(), 4)
+        written = history.publish(ref)
+    assert [(run.records, run.merged) for run in read_by(ref.load()[1]).runs] == [(12, False), (40, False)]
+    assert written["totals"] == [(f"key-{number}", 1) for number in range(4)]
 
 
 @pytest.mark.parametrize(
