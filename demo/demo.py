@@ -19,7 +19,7 @@ from batches.planning import preview
 from batches.runners import children
 from cli.output import progress, show, show_table, step
 from dags.pipelines.tail_activity import pipeline
-from demo import comparison
+from demo import comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home
 from demo.landing import PARTS, land
 from partitioning.documents.ledger import Ledger
@@ -90,6 +90,7 @@ def _run(home: Home) -> None:
             with step(f"land part {part}") as said:
                 said.append(_counted(land(part, SOURCE)))
             _run_batches(home, ledger)
+            traffic.run(home)
             arrived.put_new(taken[part], b"")
         sentence = _run_batches(home, ledger)
     show(sentence, "")
@@ -205,6 +206,7 @@ def _show_results(home: Home, ledger: Ledger) -> None:
     show_table("Results", results.columns, results.rows, notes)
     if not results.equal:
         raise CosetError(Finding("the results differ from the raw data", STORE, "report this with the logs"))
+    traffic.show_results()
     show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
 
 
