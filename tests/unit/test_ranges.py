@@ -20,15 +20,17 @@ from partitioning.explain.explain import explain
 from partitioning.explain.reasons import stage_reason
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, OrderedStream, order_of
-from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.plan import Plan, PlannedPartition, TaskRef
 from partitioning.model.reading import read_together
 from partitioning.model.reasons import InRanges
+from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records
-from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.streams import Stream
 from partitioning.model.tasks import Task
 from partitioning.pictures.drawing import drawing
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.sizes import sized
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.sections import markdown
 from partitioning.sizing.footprint import footprint
@@ -176,6 +178,21 @@ def test_unifiers_take_what_all_the_tasks_leave() -> None:
     assert len(plan.waves) <= most_waves(pipeline, Settings.parse(scheme="parts=records(100)"))
 
 
+def test_airflow_lays_out_waves_for_as_many_ranges_as_there_may_be() -> None:
+    pipeline = pipeline_of(lambda f: f.partial("count(*) AS n", name="parts").combine("sum(n) AS n", fan_in=2))
+    plan = plan_of(pipeline, [arrived("flights", (3000, 0, 0, 0))], scheme="parts=records(1)")
+    assert len(plan.stages[0].tasks) == 3003
+    assert len(plan.waves) == 13
+    assert 13 <= most_waves(pipeline, Settings.parse(scheme="parts=records(1)")) < 20
+
+
+def test_a_task_with_a_range_has_nothing_in_common_with_others() -> None:
+    plan = planned()
+    (tasks, _) = sized(plan, pipeline_of().graph, None).values()
+    assert [dict(task.reads) for task in tasks] == [{"flights": (0,)}, *[{}] * 5, {"flights": (2,)}, {"flights": (3,)}]
+    assert [(task.records, task.bytes) for task in tasks[1:3]] == [(190, 1900), (190, 1900)]
+
+
 def test_tasks_of_one_partition_do_not_read_together_and_spread_over_the_groups() -> None:
     plan = planned(scheme="flights=records(100)", ends=(0, 800, 0, 0))
     groups = [group for group in plan.groups if group.wave == 0]
@@ -239,6 +256,13 @@ def test_no_key_changes_hands_where_none_is_anybodys() -> None:
         pipeline_of(), [arrived("flights", (500, 960, 0, 700))], batch=1, published=before, scheme="parts=records(90)"
     )
     assert diff(before, after).handovers == ()
+
+
+def test_results_stay_the_same_though_rows_move_that_did_not() -> None:
+    before, after = (
+        planned(lambda flights: summed(flights, "tailnum"), scheme) for scheme in (None, "parts=records(90)")
+    )
+    assert diff(before, after).sentences[-1].startswith("Results stay the same")
 
 
 # ---- who may not
@@ -425,6 +449,31 @@ def test_a_proposal_leaves_ranges_as_they_are() -> None:
     (sized, _) = propose(planned(), (), Targets(bytes=1)).stages
     assert (sized.scheme, sized.tasks) == (None, 8)
     assert sized.why == "stays at records(200): its tasks go by the records of each batch"
+
+
+def test_a_stream_has_the_records_of_all_ranges_however_many_stages_read_it() -> None:
+    plan = planned()
+    receipts = [
+        TaskReceipt(TaskRef(stage, number), (_seen(part),), (), 1)
+        for stage, tasks in (("flights", plan.stages[0].tasks), ("whole", planned(scheme=None).stages[0].tasks))
+        for number, task in enumerate(tasks)
+        for part in plan.stream("flights").read_by(task)
+    ]
+    dealt, whole = (tuple(r for r in receipts if r.task.stage == stage) for stage in ("flights", "whole"))
+    both = replace(
+        plan, stages=(*plan.stages, replace(plan.stages[0], name="whole", tasks=planned(scheme=None).stages[0].tasks))
+    )
+    for some in (dealt, whole, dealt + whole):
+        assert statistics_of(both, [Receipt("sha256:0", 0, 0, some)]).records["flights"] == sum(ENDS)
+    assert [statistics_of(both, [Receipt("sha256:0", 0, 0, dealt)]).tasks[TaskRef("flights", 2)].bytes] == [1900]
+
+
+def _seen(part: PlannedPartition) -> PartitionReceipt:
+    """All records of what was read, taken."""
+    count = part.end - part.start
+    return PartitionReceipt(
+        "flights", part.partition, part.start, part.end, count, count, 0, 0, "0", 0, 0, 0, 0, (), ()
+    )
 
 
 def test_a_hot_key_that_is_only_counted_is_dealt_by_a_partial_step() -> None:
