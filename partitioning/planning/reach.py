@@ -77,8 +77,9 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
 def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
     """One of the tasks that read a partition, or a range of it, accounts for its records without a key."""
     accounts = Counter(
-        (partition, task.span)
+        (partition, span)
         for task in stage.tasks
+        for span in (task.span,)
         for partition in task.keyless.get(read.name, ())
         if partition in task.reads.get(read.name, ())
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from partitioning.model.plan import Plan, Stage
+from partitioning.model.reasons import AllTogether, BeforeMoving
 from partitioning.model.schemes import Scheme, records
 from partitioning.values import Value
 
@@ -48,6 +49,9 @@ def most_records(mean: Fraction) -> int:
 
 
 def _of_stage(plan: Plan, stage: Stage) -> Iterator[HotPartition]:
+    if isinstance(stage.why, AllTogether | BeforeMoving):
+        # It has one task whatever is hot, or is there for a changed partition count and cannot be given a scheme.
+        return
     in_ranges = {
         (name, number) for task in stage.tasks if task.span for name in task.reads for number in task.reads[name]
     }
