@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import receipts
+from partitioning.documents.states import states_left
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
@@ -82,7 +83,7 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     does not say exactly what its tasks were planned to read.
     """
     tasks = {receipt.task: receipt for group in receipts(ledger, plan, attempt) for receipt in group.tasks}
-    left = left_by(tasks.values())
+    left = {**left_by(tasks.values()), **states_left(ledger, plan)}
     tables = {
         "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),
         "keys": _keys(ledger, tasks.values()),
@@ -148,19 +149,16 @@ class _Expected:
 
 
 def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
-    """What was planned of a stream; what earlier tasks said they wrote of an exchange or result."""
+    """What was planned of a stream; what earlier tasks said they wrote of an exchange, a result or state."""
     match read:
         case StreamInput():
             stream = plan.stream(read.name)
             for planned in (stream.partitions[number] for number in read.numbers):
                 place = read.name, planned.partition, stream.declared.table, read.null_keys
                 yield _Expected(*place, planned.start, planned.end)
-        case ExchangeInput() | ResultInput():
+        case ExchangeInput() | ResultInput() | StateInput():
             for written in partitions_of(left, read.name, read.numbers):
                 yield _Expected(read.name, written.partition, False, NullKeys.OWN_TASK, written.start, written.end)
-        case StateInput():
-            # No version runs a plan that reads state.
-            return
         case _:
             assert_never(read)
 

@@ -24,6 +24,7 @@ from partitioning.model.reasons import BeforeMoving, Unifying
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.stages.states import Kept
 from partitioning.sections import many
 from sources.landed import discover
 from spark_jobs.sql.check import check_sql
@@ -48,7 +49,7 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     A batch whose checks failed twice in the same way waits, unless it is asked for `again`: it would fail once more.
     The settings are for a new plan only. If others plan the same batch at the same time, the
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
-    expression or the result tables are not as they have to be, or if this version cannot run the plan.
+    expression or the result tables are not as they have to be.
     """
     standing = _standing(pipeline, store)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
@@ -56,8 +57,6 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
-    if findings := not_runnable(next_batch.plan):
-        raise Refused(*findings)
     stored = Ledger(store, pipeline.name).put_plan(next_batch.plan)
     if digest(stored) != digest(next_batch.plan):
         return NextBatch(stored, f"Batch {stored.batch} was planned by another process first; its plan counts")
@@ -66,25 +65,9 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
-    """What `take_up` would give, without storing anything; also a plan that this version cannot run."""
+    """What `take_up` would give, without storing anything."""
     standing = _standing(pipeline, store)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
-    if next_batch.plan is None or not not_runnable(next_batch.plan):
-        return next_batch
-    return NextBatch(next_batch.plan, f"{next_batch.sentence}; this version shows the plan but does not run it yet")
-
-
-def not_runnable(plan: Plan) -> tuple[Finding, ...]:
-    """The parts of a plan that this version does not run yet, a finding for each."""
-    parts = [(part, f"stage {stage.name}") for stage in plan.stages for part in _not_runnable(stage)]
-    then = f"`coset explain {plan.pipeline}` shows the plan; change the pipeline or its settings to run it"
-    return tuple(Finding(f"{what}: this version does not run that yet", where, then) for what, where in parts)
-
-
-def _not_runnable(stage: Stage) -> Iterator[str]:
-    for step in stage.steps:
-        if step.state:
-            yield f"step {step.name} goes on from its own result of the batch before"
+    return _open(standing, settings) or _new(pipeline, store, standing, settings)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -107,6 +90,7 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
 def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
     """The batch after those that there are, newly planned."""
     published = standing.published
+    ledger = Ledger(store, pipeline.name)
     discovered = discover(pipeline.streams, published)
     plan = plan_batch(
         pipeline,
@@ -116,14 +100,22 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
         settings=settings,
-        statistics=statistics(Ledger(store, pipeline.name), published) if published else None,
+        statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,
+        kept=_kept(ledger, published) if published else None,
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
     plan = with_columns(plan)
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
+
+
+def _kept(ledger: Ledger, published: Plan) -> Kept:
+    """The state that a published batch left."""
+    verdict = ledger.verdict(published.batch)
+    assert verdict is not None
+    return Kept.by(verdict, digest(verdict))
 
 
 def _far_too_many_tasks(plan: Plan) -> str:

@@ -44,7 +44,7 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
         return stored
     left = artefacts_of(ledger, plan, attempt)
     # What tasks left for those of later waves has served: it may go.
-    kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS))
+    kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
     rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
     _check_files(ledger, rows, _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)

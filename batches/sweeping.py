@@ -1,20 +1,26 @@
 """Sweeping: which files that tasks left no document names, now or ever, and their removal.
 
 A file counts once a verdict names it. So of a batch that is decided, whatever its verdict does not name is left over:
-from runs that were cut off, from those that came second, from attempts that failed. Open batches are left alone.
+from runs that were cut off, from those that came second, from attempts that failed. Open batches are left alone. State
+counts as long as one of the last published batches left it or went on from it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, Store
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.graph import state_of
+from partitioning.model.plan import StateInput
 from partitioning.sections import many, size
 from partitioning.values import Value
 
+# So many published batches can be gone on from, or looked at.
+STATES_KEPT = 10
 _PLANS = re.compile(r"([^/]+)/plans/[0-9]+\.json\.gz")
 # Rows, what was left for later tasks, and sampled keys, each in a folder of the run that wrote it. The audit tables
 # beside the keys stay.
@@ -45,13 +51,14 @@ def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
             by_batch.setdefault(int(next(filter(None, match.groups()))), []).append(entry)
     # A table may have been written by several pipelines, whose batches have the same numbers.
     ledgers = [Ledger(store, name) for name in sorted(_pipelines(store))]
+    states = _states(Ledger(store, pipeline.name))
     files, undecided = list[Entry](), list[int]()
     for batch, entries in sorted(by_batch.items()):
         named = _named(ledgers, batch)
         if named is None:
             undecided.append(batch)
         else:
-            files.extend(entry for entry in entries if entry.key not in named)
+            files.extend(entry for entry in entries if entry.key not in named or _over(named[entry.key], batch, states))
     return LeftOver(tuple(files), tuple(undecided))
 
 
@@ -74,13 +81,33 @@ def _pipelines(store: Store) -> set[str]:
     return {match[1] for entry in store.list("") if (match := _PLANS.fullmatch(entry.key))}
 
 
-def _named(ledgers: list[Ledger], batch: int) -> set[str] | None:
+def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
+    """Whether a file of a batch is state that is not kept any more."""
+    return file.role is Role.STATE and (batch, file.name) not in states
+
+
+def _states(ledger: Ledger) -> set[tuple[int, str]]:
+    """The states that are kept, each with the batch that left it: one of the last, or one that these go on from."""
+    kept = set[tuple[int, str]]()
+    plan = ledger.standing().published
+    for _ in range(STATES_KEPT):
+        if plan is None:
+            break
+        for stage in plan.stages:
+            kept.update((plan.batch, state_of(step.name)) for step in stage.steps)
+            reads = (read for read in stage.inputs if isinstance(read, StateInput))
+            kept.update((run.batch, read.name) for read in reads for run in read.runs)
+        plan = ledger.published_before(plan.batch)
+    return kept
+
+
+def _named(ledgers: list[Ledger], batch: int) -> dict[str, Artefact] | None:
     """The files of a batch that the verdicts of all pipelines name; None if one of them has it open."""
-    named = set[str]()
+    named = dict[str, Artefact]()
     for ledger in ledgers:
         verdict = ledger.verdict(batch)
         if verdict is not None:
-            named.update(artefact.path for artefact in verdict.artefacts)
+            named.update((artefact.path, artefact) for artefact in verdict.artefacts)
         elif ledger.plan(batch) is not None:
             return None
     return named

@@ -252,6 +252,24 @@ def report(
 
 
 @app.command(cls=Command)
+def state(
+    pipeline: Named,
+    step: Annotated[str | None, typer.Argument(help="The step; without it, all that keep something.")] = None,
+    store: StoreRoot = None,
+    batch: BatchNumber = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only what is kept of this key.")] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", dir_okay=False, help="Write all rows to this file.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a step keeps from batch to batch: as --batch left it, or the last published one."""
+    from cli import state as shown
+
+    shown.show_state(pipeline, _root(store), step, batch, key, parquet, as_json=as_json)
+
+
+@app.command(cls=Command)
 def abandon(
     pipeline: Named,
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the verdict.")],

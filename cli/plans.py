@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from batches import steps
-from batches.planning import not_runnable, preview
+from batches.planning import preview
 from cli import pipelines
 from cli.output import show, show_json, show_table
 from partitioning.authoring.settings import Settings
@@ -101,8 +101,6 @@ def _show(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool
         show(f"Drawn as {form.svg}")
     if uri:
         show(f"Stored as {uri}")
-    elif not_runnable(plan):
-        show("Nothing is stored: this version does not run such a plan")
     else:
         show("Nothing is stored: `coset plan` stores the plan, `coset run` also runs it")
 

@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.leaving import POSITIONS, LeftPart
-from partitioning.model.order import POSITION, Order, OrderedParts
+from partitioning.model.order import POSITION, OrderedParts
+from partitioning.model.plan import StateInput
 from sources.arrow_schema import arrow_schema
+from sources.copies import Copies
 from sources.reader import Batch
 
 # What is fetched at once, and how many requests ahead of what is read: all that is held in memory.
@@ -25,13 +27,15 @@ _AHEAD = 4
 class PartsReader:
     """The parts that an order names, partition by partition, in the order of the tasks that left them.
 
-    Raises Refused if a file is gone or is not the one that was left, and Unreachable if the store does not give it.
+    Of state, `copies` may be there of this place. Raises Refused if a file is gone or is not the one that was left, and
+    Unreachable if the store does not give it.
     """
 
-    def __init__(self, order: Order, ordered: OrderedParts) -> None:
+    def __init__(self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies) -> None:
         self._ordered = ordered
-        self._store = S3Store(order.store)
-        self._then = f"run {plan_anew(order.pipeline)}: what a task left for others cannot be made again by itself"
+        self._copies = copies if isinstance(ordered.read, StateInput) else None
+        self._store = S3Store(store)
+        self._then = f"run {plan_anew(pipeline)}: what a task left for others cannot be made again by itself"
         self._schema = left_schema(arrow_schema(ordered.columns))
 
     @property
@@ -85,7 +89,12 @@ class PartsReader:
             yield chunks(len(part))
 
     def _get(self, part: LeftPart, start: int, end: int) -> bytes:
-        data = self._store.get_part(part.path, start, end, part.etag)
+        def fetch() -> bytes | None:
+            return self._store.get_part(part.path, start, end, part.etag)
+
+        # What tasks leave for each other is read once.
+        name = f"{self._store.root}/{part.path} {part.etag} {start} {end}"
+        data = self._copies.get(name, fetch) if self._copies else fetch()
         if data is None:
             where = f"{self._store.root}/{part.path}"
             raise Refused(Finding("the file is gone or was changed since a task left it", where, self._then))

@@ -15,7 +15,7 @@ from partitioning.model.graph import Step
 from partitioning.model.order import Order
 from sources.arrow_schema import arrow_schema
 
-Function = Callable[[pa.Table], Any]
+Function = Callable[..., Any]
 
 
 class FunctionStep:
@@ -45,18 +45,37 @@ class FunctionStep:
                 self._read += len(given)
         return pa.ipc.open_file(pa.memory_map(str(file))).read_all()
 
+    def apply_keeping(self, rows: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """What the function makes of the rows and of what it kept of their keys, and what it keeps of these now.
+
+        It is not called if there are no rows. Raises Refused as `apply` does, and if it keeps something of other keys.
+        """
+        assert self._step.state
+        schema = arrow_schema(self._step.state.columns)
+        if not len(rows):
+            return self._schema.empty_table(), schema.empty_table()
+        made = self._called(rows, kept)
+        if not isinstance(made, tuple) or len(made) != 2:
+            what = f"the function {self._step.function} gave no pair of tables, rows and what it keeps"
+            raise self._refused(f"{what}, but {type(made).__name__}")
+        table, keeps = self._as_declared(rows, made[0]), self._typed(made[1], schema)
+        key = self._step.state.placement.key if self._step.state.placement else ""
+        self._check_known(key, rows, keeps, "keeps something of the key")
+        return table, keeps
+
     def _tables(self, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
         if self._step.partitions == 1:
             yield rows.read_all()
         else:
             yield from (pa.Table.from_batches([batch]) for batch in rows if len(batch))
 
-    def _called(self, given: pa.Table) -> Any:
+    def _called(self, given: pa.Table, *kept: pa.Table) -> Any:
         try:
-            return self._function(given)
+            return self._function(given, *kept)
         except Exception as error:
             what = f"the function {self._step.function} failed: {type(error).__name__}: {error}"
-            raise self._refused(what, *self._least(given)) from error
+            first, records = (0, given) if kept else self._least(given)
+            raise self._refused(what, first, records) from error
 
     def _least(self, given: pa.Table) -> tuple[int, pa.Table]:
         """The first records on which the function fails by themselves, as few as halving finds, and where they are."""
@@ -79,28 +98,31 @@ class FunctionStep:
 
     def _as_declared(self, given: pa.Table, made: Any) -> pa.Table:
         """What the function made, in the columns and types that it was declared to give."""
+        table = self._typed(made, self._schema)
+        key = self._step.key
+        if key and not self._step.rekeys:
+            then = "; it was declared to leave keys as they are: name key= if it does not"
+            self._check_known(key, given, table, "gave the key", then)
+        return table
+
+    def _typed(self, made: Any, schema: pa.Schema) -> pa.Table:
         if not isinstance(made, pa.Table):
             raise self._refused(f"the function {self._step.function} gave no pyarrow.Table but {type(made).__name__}")
-        if missing := [name for name in self._schema.names if name not in made.column_names]:
+        if missing := [name for name in schema.names if name not in made.column_names]:
             listed = ", ".join(made.column_names) or "none"
             raise self._refused(f"there is no column {', '.join(missing)} in what {self._step.function} gave: {listed}")
         try:
-            table = made.select(self._schema.names).cast(self._schema)
+            return made.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self._refused(f"what {self._step.function} gave is not of the declared types: {error}") from error
-        self._check_keys(given, table)
-        return table
 
-    def _check_keys(self, given: pa.Table, made: pa.Table) -> None:
-        """A function that was declared to leave each record its key gives none that it was not given."""
-        key = self._step.key
-        if not key or self._step.rekeys:
-            return
+    def _check_known(self, key: str, given: pa.Table, made: pa.Table, does: str, then: str = "") -> None:
+        """Raises Refused if a key was made that was not given."""
         known = pc.is_in(made[key], value_set=given[key].cast(made[key].type).combine_chunks())
         if not pc.all(known, min_count=0).as_py():
             strange = made[key].filter(pc.invert(known))[0].as_py()
-            what = f"the function {self._step.function} gave the key {strange!r}, which is none that it was given"
-            raise self._refused(f"{what}; it was declared to leave keys as they are: name key= if it does not")
+            what = f"the function {self._step.function} {does} {strange!r}, which is none that it was given"
+            raise self._refused(f"{what}{then}")
 
     def _refused(self, what: str, first: int = 0, records: pa.Table | None = None) -> Refused:
         where = self._where

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -21,7 +20,8 @@ from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
-from partitioning.sections import many
+from partitioning.sections import many, size
+from sources.copies import Copies
 from spark_jobs.location import ENVIRONMENT
 
 MEMORY = "1GB"
@@ -58,7 +58,8 @@ def run_group(
         return f"{name}: nothing to do, attempt {attempt} has run"
     location = check_location(provider.location())
     left = left_for(ledger, plan, attempt, group)
-    tasks = _receipts(run_tasks(work(plan, group, attempt, ledger.store.root, left)))
+    answers = _done(run_tasks(work(plan, group, attempt, ledger.store.root, left)))
+    tasks: Sequence[TaskReceipt] = [receipt for answered in answers for receipt in answered.receipts]
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
     ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
@@ -66,7 +67,7 @@ def run_group(
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"
     done = f"{name}: {took_part}, attempt {attempt}"
-    return done + _note(ledger, plan, group, location)
+    return done + _of_state(answers) + _note(ledger, plan, group, location)
 
 
 def group_name(plan: Plan, number: int) -> str:
@@ -117,7 +118,9 @@ def answer(piece: bytes, memory: str = MEMORY) -> bytes:
 
     def run() -> Answer:
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
-        return Done(tuple(run_orders(orders, memory=memory)))
+        copies = Copies.of_environment()
+        receipts = tuple(run_orders(orders, memory=memory, copies=copies))
+        return Done(receipts, copies.fetched, copies.found)
 
     try:
         done = _PATIENT(run)
@@ -126,12 +129,20 @@ def answer(piece: bytes, memory: str = MEMORY) -> bytes:
     return msgspec.json.encode(done)
 
 
-def _receipts(answers: Sequence[bytes]) -> tuple[TaskReceipt, ...]:
+def _done(answers: Sequence[bytes]) -> list[Done]:
     decoded = [msgspec.json.decode(data, type=Answer) for data in answers]
     if failed := [answered.error() for answered in decoded if isinstance(answered, Failed)]:
         raise together(failed)
-    done = (answered.receipts for answered in decoded if isinstance(answered, Done))
-    return tuple(chain.from_iterable(done))
+    return [answered for answered in decoded if isinstance(answered, Done)]
+
+
+def _of_state(answers: Sequence[Done]) -> str:
+    """How much state was read, and how much of it from copies that were there."""
+    fetched, found = sum(answered.fetched for answered in answers), sum(answered.found for answered in answers)
+    if not fetched + found:
+        return ""
+    copies = f", {size(found)} of it from copies" if found else ""
+    return f"; {size(fetched + found)} of state were read{copies}"
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
@@ -18,6 +19,7 @@ from partitioning.errors import CosetError
 from partitioning.model.failure import together
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.receipt import TaskReceipt
+from sources.copies import Copies
 from sources.landed_reader import LandedReader
 from sources.parts_reader import PartsReader
 from sources.reader import Reader
@@ -26,6 +28,14 @@ from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
 from spark_jobs.writers import Writers
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where orders run: the store as it is seen from there, and the copies that are there."""
+
+    files: FileSystem
+    copies: Copies
 
 
 def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -> TaskReceipt:
@@ -41,11 +51,16 @@ def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -
     return receipt
 
 
-def run_orders(orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved) -> list[TaskReceipt]:
-    """Run the orders of tasks of one stage, as `run_order`: what several of them read is read once, for all of them."""
-    started, files = time.monotonic(), filesystem()
+def run_orders(
+    orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved, copies: Copies | None = None
+) -> list[TaskReceipt]:
+    """Run the orders of tasks of one stage, as `run_order`: what several of them read is read once, for all of them.
+
+    Of state, `copies` may be there, if they are given.
+    """
+    started, place = time.monotonic(), Place(filesystem(), copies or Copies(None))
     with tempfile.TemporaryDirectory(prefix="coset-task-") as temp:
-        inputs = [_intakes(orders, place, files, inspect, Path(temp)) for place in range(len(orders[0].inputs))]
+        inputs = [_intakes(orders, number, place, inspect, Path(temp)) for number in range(len(orders[0].inputs))]
         shared = (time.monotonic() - started) / len(orders)
         receipts, errors = list[TaskReceipt](), list[CosetError]()
         for number, order in enumerate(orders):
@@ -53,7 +68,8 @@ def run_orders(orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect
             folder = Path(temp) / f"order-{number}"
             folder.mkdir()
             try:
-                receipts.append(_run(order, [intakes[number] for intakes in inputs], files, memory, folder, started))
+                intakes = [each[number] for each in inputs]
+                receipts.append(_run(order, intakes, place.files, memory, folder, started))
             except CosetError as error:
                 errors.append(error)
     if errors:
@@ -61,14 +77,14 @@ def run_orders(orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect
     return receipts
 
 
-def _intakes(orders: Sequence[Order], place: int, files: FileSystem, inspect: Inspect, temp: Path) -> list[Intake]:
-    """What each order reads of its input at that place."""
-    ordered = [order.inputs[place] for order in orders]
+def _intakes(orders: Sequence[Order], number: int, place: Place, inspect: Inspect, temp: Path) -> list[Intake]:
+    """What each order reads of its input of that number."""
+    ordered = [order.inputs[number] for order in orders]
     everything = ordered[0].of_all(ordered)
-    read = reader(orders[0], everything, files)
+    read = reader(orders[0], everything, place)
     intakes = [Intake(order, one, read, inspect) for order, one in zip(orders, ordered, strict=True)]
     if len(orders) > 1 and not read.empty:
-        folder = temp / f"input-{place}"
+        folder = temp / f"input-{number}"
         folder.mkdir()
         read_together(intakes, read, folder)
     return intakes
@@ -94,13 +110,13 @@ def _run(
     )
 
 
-def reader(order: Order, ordered: Ordered, files: FileSystem) -> Reader:
+def reader(order: Order, ordered: Ordered, place: Place) -> Reader:
     """Who reads an input, by its kind."""
     match ordered:
         case OrderedStream():
-            return LandedReader(ordered, files, order.pipeline)
+            return LandedReader(ordered, place.files, order.pipeline)
         case OrderedParts():
-            return PartsReader(order, ordered)
+            return PartsReader(ordered, order.store, order.pipeline, place.copies)
         case _:
             assert_never(ordered)
 

@@ -11,14 +11,16 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused, plan_anew
-from partitioning.model.graph import Step, quote
+from partitioning.model.artefact import Role
+from partitioning.model.graph import Step, quote, state_of
 from partitioning.model.leaving import Leaving
 from partitioning.model.order import Order
-from partitioning.model.plan import PlannedWrite
+from partitioning.model.plan import PlannedWrite, StateInput
 from partitioning.model.streams import Column
 from spark_jobs.functions import FunctionStep
 from spark_jobs.intake import Intake
 from spark_jobs.sql.database import create_views
+from spark_jobs.states import Kept, kept_by
 
 # DuckDB's own size of a row group.
 _RESULT_ROWS = 122_880
@@ -40,12 +42,18 @@ class Steps:
         relations: dict[str, list[Intake]] = {}
         for intake in intakes:
             relations.setdefault(intake.ordered.relation, []).append(intake)
+        kept = {state_of(step.name): relations.pop(state_of(step.name), []) for step in order.steps if step.state}
         for name, parts in relations.items():
             with self._errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
+        self._states: dict[str, Kept] = {}
         for number, step in enumerate(order.steps):
+            if step.state:
+                self._open(step, kept[state_of(step.name)])
             if step.function:
                 self._made(step, temp / f"step-{number}.arrow")
+            elif step.state and not step.state.sql:
+                self._goes_on(step)
             else:
                 create_views(connection, [step])
 
@@ -55,6 +63,8 @@ class Steps:
 
     def left(self, leaving: Leaving) -> pa.RecordBatchReader:
         """The rows that are left for later tasks, to be read before any others are asked for."""
+        if leaving.role is Role.STATE:
+            return self._query(self._states[leaving.step].left(), leaving.name)
         return self._rows(leaving.step, leaving.columns, leaving.name)
 
     def _rows(self, step: str, columns: Sequence[Column], where: str) -> pa.RecordBatchReader:
@@ -88,14 +98,44 @@ class Steps:
         kept = ordered.table or scans > 1
         self._connection.execute(f"CREATE TEMP {'TABLE' if kept else 'VIEW'} {quote(name)} AS {query}")
 
-    def _made(self, step: Step, file: Path) -> None:
-        """Give what a Python step makes its name in SQL."""
-        made = FunctionStep(self._order, step).apply(self._query(step.sql, f"step {step.name!r}"), file)
-        raw = f"{step.name}@made"
-        self._connection.register(raw, made)
+    def _open(self, step: Step, intakes: Sequence[Intake]) -> None:
+        """Read what a step kept, if it kept anything."""
+        read = intakes[0].ordered.read if intakes else None
+        assert read is None or isinstance(read, StateInput)
+        known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
+        kept = kept_by(self._connection, step, self._order.batch, read, known)
+        with self._errors(f"state of step {step.name!r}"):
+            kept.open()
+        self._states[step.name] = kept
+
+    def _goes_on(self, step: Step) -> None:
+        """Run a step that reads what it kept as more of its input."""
+        (name,) = map(quote, step.inputs)
+        both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
         with self._errors(f"step {step.name!r}"):
-            cast = _cast((column.name, column.type) for column in step.columns)
-            self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS SELECT {cast} FROM {quote(raw)}")
+            sql = f"WITH {name} AS ({both}) {step.sql}"
+            self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
+
+    def _made(self, step: Step, file: Path) -> None:
+        """Give what a Python step makes its name in SQL, and what it keeps too."""
+        function, where = FunctionStep(self._order, step), f"step {step.name!r}"
+        rows = self._query(step.sql, where)
+        if step.state:
+            given = rows.read_all()
+            kept = self._query(f"SELECT * FROM {quote(state_of(step.name))}", where).read_all()
+            made, keeps = function.apply_keeping(given, kept)
+            self._relate(f"{step.name}.state@made", keeps, step.state.columns, where)
+        else:
+            made = function.apply(rows, file)
+        self._relate(step.name, made, step.columns, where)
+
+    def _relate(self, name: str, rows: pa.Table, columns: Sequence[Column], where: str) -> None:
+        """Give rows that a function made a name in SQL."""
+        raw = f"{name}@made"
+        self._connection.register(raw, rows)
+        with self._errors(where):
+            cast = _cast((column.name, column.type) for column in columns)
+            self._connection.execute(f"CREATE TEMP VIEW {quote(name)} AS SELECT {cast} FROM {quote(raw)}")
 
     def _scanned(self, intake: Intake) -> str:
         """The query that reads an input."""
@@ -126,11 +166,14 @@ class Steps:
 
 def _scans(order: Order) -> Counter[str]:
     """How often each input and step is read when all is written that is to be."""
-    scans = Counter([*(write.declared.step for write in order.writes), *(leaving.step for leaving in order.leaves)])
+    left = (leaving.step for leaving in order.leaves if leaving.role is not Role.STATE)
+    scans = Counter([*(write.declared.step for write in order.writes), *left])
     for step in reversed(order.steps):
+        # What a function made, or what takes the place of what was kept, is held in a table; which keys there are, and
+        # what is kept for a time, is asked for besides.
+        held = step.function or (step.state and not step.state.sql)
         for name in step.inputs:
-            # What a function made is kept.
-            scans[name] += 1 if step.function else scans[step.name]
+            scans[name] += (1 if held else scans[step.name]) + (1 if step.state else 0)
     return scans
 
 

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, OutcomeUnknown
 from partitioning.model.artefact import Artefact, Part, Role
-from partitioning.model.leaving import POSITIONS, Leaving
+from partitioning.model.leaving import POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
+from partitioning.values import replace
 from sources.arrow_schema import arrow_schema
 from sources.parts_reader import left_schema
 from sources.s3 import AGAIN, reaching, split, version
@@ -79,8 +81,11 @@ class Writers:
         """
         order, columns = self.order, arrow_schema(leaving.columns)
         spool = Spool(columns, Path(tempfile.mkdtemp(dir=temp)))
+        times = list[int]()
         for batch in rows:
             spool.add(_cast(batch, columns), destinations(leaving, order.task.task, batch))
+            if TIME in leaving.columns and len(batch):
+                times.append(pc.max(batch[TIME.name]).as_py())
         parts = spool.parts()
         first = next(parts, None)
         if first is None:
@@ -101,7 +106,10 @@ class Writers:
                     written.append(Part(partition, start, sink.size, records))
             return written
 
-        return self._put(leaving.role, leaving.name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
+        artefact = self._put(leaving.role, leaving.name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
+        if leaving.role is not Role.STATE:
+            return artefact
+        return replace(artefact, task=order.task.task, latest=max(times, default=None))
 
     def _rows(
         self, role: Role, name: str, folder: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]

@@ -55,3 +55,14 @@ def in_words(table: pa.Table) -> pa.Table:
 def lower_keys(table: pa.Table) -> pa.Table:
     """Changes keys that it was declared to leave alone."""
     return table.set_column(table.column_names.index("k"), "k", pc.replace_substring(table["k"], "key-1", "KEY-1"))
+
+
+def streak(table: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """How many records each key has had in all; every fifth minute that is forgotten."""
+    minutes = pc.divide(pc.cast(table["seen"], pa.int64()), 60_000_000)
+    given = pa.table({"k": table["k"], "n": pa.array([1] * len(table), pa.int64()), "last": minutes})
+    both = pa.concat_tables([given, state.select(["k", "n", "last"])])
+    made = both.group_by("k").aggregate([("n", "sum"), ("last", "max")])
+    made = pa.table({"k": made["k"], "n": made["n_sum"], "last": made["last_max"]})
+    goes_on = pc.not_equal(pc.subtract(made["last"], pc.multiply(pc.divide(made["last"], 5), 5)), 0)
+    return made.select(["k", "n"]), made.filter(goes_on)

@@ -13,6 +13,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.tasks import Task, takes
 from partitioning.planning.planner import plan_batch
+from partitioning.planning.stages.states import Kept
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
 FILE_RECORDS = 100
@@ -44,6 +45,7 @@ def plan_of(
     limit: int | None = None,
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
+    kept: Kept | None = None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(
@@ -55,6 +57,7 @@ def plan_of(
         published=published,
         settings=Settings.parse(scheme=scheme, groups=groups, limit=limit, base=settings),
         statistics=statistics,
+        kept=kept,
     )
     assert plan is not None
     return plan

@@ -15,6 +15,7 @@ import pyspark
 from batches.runners.class_archive import archive_option
 from batches.runners.ports import is_loopback
 from partitioning.imports import ALLOWED
+from sources.copies import FOLDER, MOST
 
 SPARK_JOBS = Path(__file__).resolve().parents[2] / "spark_jobs"
 # Spark's own, of the version that is imported, wherever the interpreter is.
@@ -41,8 +42,9 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(java).strip(),
     }
-    if allowed := os.environ.get(ALLOWED):
-        settings[f"spark.executorEnv.{ALLOWED}"] = allowed
+    for name in (ALLOWED, FOLDER, MOST):
+        if value := os.environ.get(name):
+            settings[f"spark.executorEnv.{name}"] = value
     local = master.startswith("local")
     if local or _is_on_loopback(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

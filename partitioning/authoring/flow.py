@@ -7,15 +7,17 @@ and aggregates are always by the flow's key, so that no expression can break co-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from partitioning.authoring.misfits import bad_key, cannot_meet, no_key, unfinished
+from partitioning.authoring.kept import NEW, TIME, distinct, distinct_keeps, recent, recent_keeps
+from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, no_key, unfinished
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
-from partitioning.model.graph import Join, Op, Step, quote, union
+from partitioning.model.graph import Join, Keeps, Op, Step, quote, union
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
 from partitioning.model.streams import Column
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
@@ -144,12 +146,78 @@ class Flow(Value, frozen=True):
         """Aggregate the rows of each key to one, in columns of the same names and types (Apex: unifier).
 
         As it may be applied to its own results, `fan_in` can bound how many parts are combined at once: more
-        are combined in levels. `running` goes on from the result of the batch before: its rows are state.
+        are combined in levels. `running` goes on from what it gave in the batches before: a batch gives the rows of the
+        keys that it has, over all batches up to it.
         """
         if fan_in is not None and fan_in < 2:
             raise Refused(Finding(f"a fan-in of {fan_in} combines nothing", f"combine of {self.step}", "use 2 or more"))
         sql = self.aggregated(columns)
-        return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running, fan_in=fan_in)
+        return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and Keeps(), fan_in=fan_in)
+
+    def latest(self, by: str, *, name: str | None = None) -> Flow:
+        """The latest record of each key that this batch has, over all batches up to it: that with the greatest `by`.
+
+        `by` is an SQL expression, several in parentheses. Of records that are equal in it, that with the greatest
+        columns counts, so that it does not matter in which order they came.
+        """
+        _refuse(cannot_keep(self, Op.LATEST, {}))
+        row = quote(self.alias)
+        newest = f"row_number() OVER (PARTITION BY {self._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
+        sql = f"SELECT * FROM {self._source} QUALIFY {newest} = 1"
+        return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=Keeps())
+
+    def distinct(
+        self, identity: str, *, time: str, within: timedelta, keep: timedelta | None = None, name: str | None = None
+    ) -> Flow:
+        """Leave out records like one before: of the same key and `identity`, at a `time` no more than `within` away.
+
+        Both are SQL expressions; records for which one of them is null all stay. What came is kept for so long as
+        `keep` before the latest time seen, twice `within` unless given: a record may come that much too late.
+        """
+        kept = keep or 2 * within
+        _refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
+        sql = distinct(
+            self._source, self.key, identity, time, within, self.step + ".distinct" if name is None else name
+        )
+        keeps = distinct_keeps(self._source, self.key, identity, time, kept)
+        return self._step(Op.DISTINCT, sql, (identity, time), name, keyed=True, state=keeps)
+
+    def join_within(
+        self,
+        other: Flow,
+        columns: str,
+        *,
+        times: tuple[str, str],
+        within: timedelta,
+        keep: timedelta | None = None,
+        name: str | None = None,
+    ) -> Flow:
+        """Join with another flow by the keys of both, where their times are no further apart than `within`.
+
+        The two may come in different batches, in any order; the batch that brings the second one gives what joins.
+        `times` are SQL expressions, one for each flow. Records are kept for so long as `keep` before the latest time of
+        their flow that was seen, twice `within` unless given. `columns` are SQL expressions over both flows by their
+        aliases.
+        """
+        flows = self._with([other], Op.JOIN, Join.INNER)
+        kept = keep or 2 * within
+        for flow in flows:
+            _refuse(cannot_keep(flow, Op.JOIN, {"within": within, "keep": kept}))
+        joined = name or f"{self.step}.join"
+        left, right = (
+            flow._recent(f"{joined}.{flow.alias}", time, kept) for flow, time in zip(flows, times, strict=True)
+        )
+        near = f"abs({left._time} - {right._time}) <= {within // timedelta(microseconds=1)}"
+        on = f"{left._qualified_key} = {right._qualified_key} AND {near} AND ({left._new} OR {right._new})"
+        sql = f"SELECT {left._qualified_key}, {columns} FROM {left._source} JOIN {right._source} ON {on}"
+        flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
+        return replace(flow, alias=name or self.alias)
+
+    def _recent(self, name: str, time: str, keep: timedelta) -> Flow:
+        """The records of this batch, and those of earlier ones that are not older than that."""
+        keeps = recent_keeps(self._source, time, keep)
+        flow = self._step(Op.RECENT, recent(self._source, time, name), (time,), name, keyed=True, state=keeps)
+        return replace(flow, alias=self.alias)
 
     def process(
         self,
@@ -158,20 +226,26 @@ class Flow(Value, frozen=True):
         *,
         key: str | None = None,
         key_format: str = KeyFormat.STRING,
-        stateful: bool = False,
+        state: Mapping[str, str] | None = None,
         partitionable: bool = True,
         name: str | None = None,
     ) -> Flow:
         """Run a Python function on each task's Arrow table. `columns` are those that it gives, with DuckDB types.
 
         `function` is one of a module, or its import path `package.module:function`. Without `key` it is
-        declared to leave each record its key; with it, `key` is the new key column. A `stateful` function
-        needs all records of a key in one task and is given its own last table; one that is not
+        declared to leave each record its key; with it, `key` is the new key column. A function that is not
         `partitionable` runs in one task.
+
+        With `state`, the columns of what it keeps from batch to batch, the flow's key among them, it is given two
+        tables: the records of this batch, and what it kept of their keys. It returns two as well: rows, and what it
+        keeps of these keys from now on.
         """
         where = f"process of {self.step}"
         kept, kept_format = (self.key, self.key_format) if key is None else (key, key_format)
         findings = [] if key is None else list(bad_key(key, key_format, where))
+        if state is not None and self.key not in state:
+            what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
+            findings.append(Finding(f"{what}: state is kept by key", where, "add it to state"))
         if kept and kept not in columns:
             findings.append(
                 Finding(f"the key column {kept!r} is not declared", where, "add it to columns, or name key=")
@@ -189,11 +263,11 @@ class Flow(Value, frozen=True):
             key=kept,
             key_format=kept_format,
             rekeys=key is not None,
-            keyed=stateful,
-            state=stateful,
+            keyed=state is not None,
+            state=state is not None and Keeps(columns=_declared(state)),
             partitions=None if partitionable else 1,
             function=path,
-            columns=tuple(Column(column, kind) for column, kind in columns.items()),
+            columns=_declared(columns),
         )
 
     def write(self, table: str, *, lineage: bool = False, expect: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -211,6 +285,16 @@ class Flow(Value, frozen=True):
     @property
     def _source(self) -> str:
         return f"{quote(self.step)} AS {quote(self.alias)}"
+
+    @property
+    def _time(self) -> str:
+        """When a record of a flow was that is kept for a time."""
+        return f"{quote(self.alias)}.{quote(TIME)}"
+
+    @property
+    def _new(self) -> str:
+        """Whether a record of a flow that is kept for a time is of this batch."""
+        return f"{quote(self.alias)}.{quote(NEW)}"
 
     @property
     def _qualified_key(self) -> str:
@@ -249,6 +333,10 @@ class Flow(Value, frozen=True):
         flow = Flow(self.pipeline, step.name, name or self.alias, step.key, step.key_format, op is Op.PARTIAL)
         self.pipeline._add(step, flow)
         return flow
+
+
+def _declared(columns: Mapping[str, str]) -> tuple[Column, ...]:
+    return tuple(Column(column, kind) for column, kind in columns.items())
 
 
 def _listed(key: str | None, columns: str) -> str:

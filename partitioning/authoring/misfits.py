@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from partitioning.errors import Finding
@@ -52,6 +54,19 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
             what = f"SQL cannot tell the flows apart: two are named {alias!r}"
             yield Finding(what, where, "give the step before one of them a name=")
+
+
+def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[Finding]:
+    """What keeps a flow's records from being kept by key, for these times, by name: each as long as the one before."""
+    where = f"{op} of {flow.step}"
+    if not flow.key:
+        yield no_key(flow, where)
+    for name, time in times.items():
+        if time <= timedelta(0):
+            yield Finding(f"{name} is {time}", where, "give a time above 0")
+    for (name, time), (longer, most) in pairwise(times.items()):
+        if most < time:
+            yield Finding(f"{longer} is {most}, {name} is {time}", where, f"keep for as long as {name}, or longer")
 
 
 def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:

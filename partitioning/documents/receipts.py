@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.states import states_left
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Left, LeftPartition, leavings, left_by, partitions_of, writers_of
-from partitioning.model.plan import ExchangeInput, Plan, PlannedPartition, ResultInput, StreamInput, TaskGroup
+from partitioning.model.plan import Plan, PlannedPartition, StreamInput, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
 
 
@@ -30,7 +31,7 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
             stored.append(receipt)
     if findings:
         raise Refused(*findings)
-    left = left_by(task for receipt in stored for task in receipt.tasks)
+    left = {**left_by(task for receipt in stored for task in receipt.tasks), **states_left(ledger, plan)}
     then = _not_of_this_plan(plan)
     for receipt in stored:
         where = _where(ledger, plan, attempt, receipt.group)
@@ -42,7 +43,7 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
 
 
 def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left:
-    """What tasks of earlier waves left for those of a group, by their receipts.
+    """What tasks of earlier waves left for those of a group, by their receipts, and those of earlier batches.
 
     Raises Refused, with all findings, if one of these is missing or is of another plan.
     """
@@ -59,7 +60,7 @@ def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left
             left.extend(receipt.tasks)
     if findings:
         raise Refused(*findings)
-    return left_by(left)
+    return {**left_by(left), **states_left(ledger, plan, (task.stage for task in group.tasks))}
 
 
 def _where(ledger: Ledger, plan: Plan, attempt: int, group: int) -> str:
@@ -116,7 +117,7 @@ def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, in
         partitions: Sequence[PlannedPartition | LeftPartition] = ()
         if isinstance(read, StreamInput):
             partitions = plan.stream(read.name).read_by(task)
-        elif isinstance(read, ExchangeInput | ResultInput):
+        else:
             partitions = partitions_of(left, read.name, task.reads.get(read.name, ()))
         for partition in partitions:
             number = partition.partition
@@ -127,7 +128,7 @@ def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, in
 def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
     """Where what a task says it left for later ones is not what the plan says, or does not agree with itself."""
     planned = {(leaving.role, leaving.name): leaving for leaving in leavings(plan, receipt.task)}
-    stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT)]
+    stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT, Role.STATE)]
     counts = Counter((artefact.role, artefact.name) for artefact in stated)
     yield from (f"task {receipt.task} left {name} {n} times" for (_, name), n in counts.items() if n > 1)
     for artefact in stated:

@@ -8,13 +8,14 @@ from partitioning.values import Value
 
 
 class Role(StrEnum):
-    """What a file is for: rows of a result table, the sampled keys that the audit compares, or rows for later tasks,
-    which read them moved through an exchange or as a result, where they were made."""
+    """What a file is for: rows of a result table, the sampled keys that the audit compares, rows for later tasks, which
+    read them moved through an exchange or as a result, where they were made, or rows for later batches: state."""
 
     TABLE = "table"
     KEYS = "keys"
     EXCHANGE = "exchange"
     RESULT = "result"
+    STATE = "state"
 
 
 class Part(Value, frozen=True, order=True, array_like=True):
@@ -30,7 +31,8 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     """A file that a task left: `name` is that of a result table, of the stage whose keys it holds, or of an input.
 
     `path` is its key below the store's root. `digest` is the sha256 of its `size` bytes, `etag` the store's own. What
-    is for later tasks lies by partition: `parts` has those that have rows, ascending.
+    is for later tasks lies by partition: `parts` has those that have rows, ascending. Of state, `task` is the number of
+    the task that left it, and `latest` the greatest `@time` of its rows, if these have one.
     """
 
     role: Role
@@ -41,3 +43,5 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     digest: str
     records: int
     parts: tuple[Part, ...] = ()
+    task: int = 0
+    latest: int | None = None

@@ -37,9 +37,11 @@ class ErrorKind(StrEnum):
 
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
-    """Tasks ran to their end."""
+    """Tasks ran to their end. Of state, so many bytes were `fetched`, and `found` as copies where they ran."""
 
     receipts: tuple[TaskReceipt, ...]
+    fetched: int = 0
+    found: int = 0
 
 
 class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Literal
 
-from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.streams import Column, Stream
 from partitioning.values import Value
 
@@ -23,6 +24,9 @@ class Op(StrEnum):
     JOIN = "join"
     PARTIAL = "partial"
     COMBINE = "combine"
+    LATEST = "latest"
+    DISTINCT = "distinct"
+    RECENT = "recent"
     PROCESS = "process"
 
 
@@ -39,12 +43,28 @@ class Join(StrEnum):
         return "JOIN" if self is Join.INNER else f"{self.name} JOIN"
 
 
+class Keeps(Value, frozen=True, omit_defaults=True):
+    """What a step keeps from batch to batch: its state.
+
+    Without `sql` these are its own rows, which it reads again as more of its input. They take the place of whatever it
+    kept of the keys that it gets. With `sql`, they are the rows that this selects; those stay beside what it kept
+    before, each so many `microseconds` of its column `@time`. A function says by itself what it keeps.
+
+    Planning adds the `columns`, unless they are a function's, and the `placement` by which the rows lie.
+    """
+
+    sql: str = ""
+    microseconds: int = 0
+    columns: tuple[Column, ...] = ()
+    placement: Placement | None = None
+
+
 class Step(Value, frozen=True):
     """One step: `sql` selects from the streams and steps named in `inputs`. `expressions` are what the user wrote.
 
     What it gives has the key column `key` (empty: none), hashed as `key_format`; a step that `rekeys` gives
     records other keys than they had. A `keyed` step needs all records of a key in one task. With `state` it
-    goes on from its own last result. `partitions` fixes the number of tasks, `hash` is that by which
+    goes on from what it kept in the batch before. `partitions` fixes the number of tasks, `hash` is that by which
     records are moved to it, `fan_in` how many inputs a unifier has. `function` is a process step's import
     path, `columns` are what it declares to give.
     """
@@ -58,7 +78,7 @@ class Step(Value, frozen=True):
     key_format: KeyFormat = KeyFormat.STRING
     keyed: bool = False
     rekeys: bool = False
-    state: bool = False
+    state: Keeps | Literal[False] = False
     partitions: int | None = None
     hash: str = MURMUR2
     fan_in: int | None = None
@@ -85,6 +105,11 @@ class Graph(Value, frozen=True):
     streams: tuple[Stream, ...]
     steps: tuple[Step, ...]
     writes: tuple[Write, ...]
+
+
+def state_of(step: str) -> str:
+    """The name of a step's state, as a task's input and in SQL."""
+    return f"{step}.state"
 
 
 def quote(name: str) -> str:

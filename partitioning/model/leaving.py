@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from partitioning.model.artefact import Role
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.graph import state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
 from partitioning.model.reasons import Unifying
@@ -17,9 +18,15 @@ from partitioning.values import Value
 # What a task leaves has positions from its number times this on, so that each has one origin.
 POSITIONS = 1 << 40
 
+# Rows of state say which batch left them first, and whether they stand for a key of which nothing is kept any more.
+BATCH = Column("@batch", "BIGINT")
+GONE = Column("@gone", "BOOLEAN")
+# When a row was, in microseconds, where rows are kept for a time.
+TIME = Column("@time", "BIGINT")
+
 
 class Leaving(Value, frozen=True):
-    """What a task of a stage leaves of the stream or step `step`: an exchange, or a result.
+    """What a task of a stage leaves of the stream or step `step`: an exchange, a result, or state for later batches.
 
     Its rows, with these columns, go to the partitions into which `placement` puts their keys. Without a key, or by a
     hash that is not known, all go to that of the task's number. If unifiers read the partitions apart from each other,
@@ -77,9 +84,9 @@ Left = Mapping[str, Mapping[int, LeftPartition]]
 
 
 def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
-    """What a task leaves for later ones: the exchanges of its stage, then its results."""
+    """What a task leaves for later ones: the exchanges of its stage, then its results and its state."""
     stage = plan.stage(task.stage)
-    return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage)))
+    return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage), _states(stage)))
 
 
 def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
@@ -90,15 +97,24 @@ def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
 
 
 def left_by(receipts: Iterable[TaskReceipt]) -> Left:
-    """What tasks left for later ones, by their receipts."""
+    """What tasks left for later ones of their batch, by their receipts."""
+    return left_in(
+        (receipt.task.task, artefact)
+        for receipt in sorted(receipts, key=lambda receipt: receipt.task)
+        for artefact in receipt.artefacts
+        if artefact.role is not Role.STATE
+    )
+
+
+def left_in(files: Iterable[tuple[int, Artefact]]) -> Left:
+    """What lies by partition in files, each with the number of the task that left it, in this order."""
     left: dict[str, dict[int, list[LeftPart]]] = {}
-    for receipt in sorted(receipts, key=lambda receipt: receipt.task):
-        for artefact in receipt.artefacts:
-            for part in artefact.parts:
-                parts = left.setdefault(artefact.name, {}).setdefault(part.partition, [])
-                first = parts[-1].first + parts[-1].records if parts else 0
-                file = receipt.task.task, artefact.path, artefact.size, artefact.etag
-                parts.append(LeftPart(*file, first, part.start, part.end, part.records))
+    for task, artefact in files:
+        for part in artefact.parts:
+            parts = left.setdefault(artefact.name, {}).setdefault(part.partition, [])
+            first = parts[-1].first + parts[-1].records if parts else 0
+            file = task, artefact.path, artefact.size, artefact.etag
+            parts.append(LeftPart(*file, first, part.start, part.end, part.records))
     return {
         name: {number: LeftPartition(number, tuple(parts)) for number, parts in sorted(partitions.items())}
         for name, partitions in left.items()
@@ -153,6 +169,14 @@ def _results(plan: Plan, stage: Stage) -> Iterator[Leaving]:
     reads = (read for later in plan.stages for read in later.inputs if isinstance(read, ResultInput))
     for name, read in {read.name: read for read in reads if read.step in steps}.items():
         yield Leaving(Role.RESULT, name, read.step, read.placement, _columns(plan, name))
+
+
+def _states(stage: Stage) -> Iterator[Leaving]:
+    for step in stage.steps:
+        if step.state:
+            assert step.state.placement is not None
+            columns = *step.state.columns, BATCH, GONE
+            yield Leaving(Role.STATE, state_of(step.name), step.name, step.state.placement, columns)
 
 
 def _columns(plan: Plan, name: str) -> tuple[Column, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, assert_never
 
-from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
 from partitioning.model.placement import Placement
@@ -41,8 +40,8 @@ class _Ordered(Value, frozen=True):
 
     @property
     def relation(self) -> str:
-        """How SQL names its records: those of this stream or step."""
-        return self.read.step
+        """How SQL names its records: those of this stream or step, or of its state."""
+        return self.read.name if isinstance(self.read, StateInput) else self.read.step
 
     @property
     def placement(self) -> Placement:
@@ -79,9 +78,9 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
 
 
 class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
-    """What tasks left, in an exchange or as a result, as one task reads it."""
+    """What tasks left, in an exchange, as a result or as state, as one task reads it."""
 
-    read: ExchangeInput | ResultInput
+    read: ExchangeInput | ResultInput | StateInput
     partitions: tuple[LeftPartition, ...]
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedParts:
@@ -149,8 +148,7 @@ class Order(Document, frozen=True):
 def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, left: Left) -> Order:
     """The order of a task in an attempt; `digest` is the plan's, `store` the root of the store.
 
-    `left` is what the tasks of earlier waves left in that attempt. Raises Refused for inputs that this version does
-    not read.
+    `left` is what the tasks of earlier waves left in that attempt, and of state those of earlier batches.
     """
     stage = plan.stage(ref.stage)
     task = stage.tasks[ref.task]
@@ -178,10 +176,7 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
             case StreamInput():
                 stream = plan.stream(read.name)
                 yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task))
-            case ExchangeInput() | ResultInput():
+            case ExchangeInput() | ResultInput() | StateInput():
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
-            case StateInput():
-                what = f"{read.name} is read by no version yet"
-                raise Refused(Finding(what, f"stage {stage.name}", f"run `coset explain {plan.pipeline}`"))
             case _:
                 assert_never(read)

@@ -131,10 +131,41 @@ class ResultInput(_Left, frozen=True, tag="result", tag_field="kind"):
     columns: tuple[Column, ...] = ()
 
 
-class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
-    """What one of the stage's own steps left in an earlier `batch`."""
+class StateRun(Value, frozen=True, omit_defaults=True, gc=False):
+    """What a `batch` left of a state: so many `records`, in the files that its verdict names, of this digest.
+
+    `latest` is the greatest `@time` of the rows. Of a run that is `merged`, what is still needed is left anew by this
+    batch, and later ones do not read it.
+    """
 
     batch: int
+    verdict: str
+    records: int
+    latest: int | None = None
+    merged: bool = False
+
+
+class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
+    """What one of the stage's own steps kept, up to an earlier `batch`: these columns, left in `runs`, newest first."""
+
+    batch: int
+    columns: tuple[Column, ...] = ()
+    runs: tuple[StateRun, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records all runs hold."""
+        return sum(run.records for run in self.runs)
+
+    @property
+    def unmerged(self) -> int:
+        """The newest batch whose run is not merged, -1 if all are: what was left since is left anew."""
+        return max((run.batch for run in self.runs if not run.merged), default=-1)
+
+    @property
+    def latest(self) -> int | None:
+        """The greatest `@time` that the step has kept."""
+        return max((run.latest for run in self.runs if run.latest is not None), default=None)
 
 
 # What a stage reads; `name` is how tasks name it, `step` the stream or step whose records it holds.

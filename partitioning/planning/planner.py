@@ -9,7 +9,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused
 from partitioning.model.locality import Locality
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import VERSION, Plan, PlannedStream, TaskGroup, TaskMove
+from partitioning.model.plan import VERSION, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.arrivals import arrivals
@@ -19,6 +19,7 @@ from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.sizes import counted, sized
 from partitioning.planning.stages.ranges import spread
 from partitioning.planning.stages.stages import cut
+from partitioning.planning.stages.states import Kept
 from partitioning.values import replace
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
@@ -38,12 +39,13 @@ def plan_batch(
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
     locality: Locality | None = None,
+    kept: Kept | None = None,
 ) -> Plan | None:
     """The plan of `batch`, or None if no records have arrived since `published`, the last published plan.
 
     `parent` is the digest of batch - 1, which may have been abandoned. `results` gives the columns of each
     result table. Tables are always read whole, whatever limit is set. `statistics` and `locality` are those of
-    the last batch that ran, if there are any.
+    the last batch that ran, if there are any, and `kept` is the state that `published` left.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published, or if the
     pipeline cannot be planned as the settings want it.
@@ -66,6 +68,7 @@ def plan_batch(
         statistics=statistics,
         batch=batch,
         streams=streams,
+        kept=kept,
     )
     plan = Plan(
         pipeline.name,
@@ -87,7 +90,8 @@ def plan_batch(
 def _key_sample(plan: Plan) -> int:
     """One in how many keys is to be compared."""
     opaque = any(stream.declared.hash == OPAQUE for stream in plan.streams)
-    return max(1, -(-plan.records // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
+    kept = sum(read.records for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput))
+    return max(1, -(-(plan.records + kept) // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 
 
 def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> dict[str, int]:

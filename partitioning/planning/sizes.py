@@ -74,7 +74,10 @@ class _FromSteps:
 
     def sizes(self, source: Input) -> Sizes:
         count = len(source.numbers)
-        records = self._known.get(source.step, 0) * (1 if isinstance(source, StateInput) else self._growth)
+        if isinstance(source, StateInput):
+            records = float(source.records)
+        else:
+            records = self._known.get(source.step, 0) * self._growth
         return Sizes([round(records * self._bytes / count)] * count, [round(records / count)] * count)
 
 

@@ -8,12 +8,14 @@ from functools import lru_cache
 
 import duckdb
 
+from partitioning.authoring.kept import NEW, TIME
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.model.graph import Op, Step, Write, quote
+from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
-from spark_jobs.sql.database import connect, create_views
+from spark_jobs.sql.database import connect, create_state, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
 
 PARTITION = "_partition"
@@ -22,7 +24,7 @@ LINEAGE = ("_batch", "_task")
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
 # What these give has the columns of what they read.
-_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE}
+_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.DISTINCT, Op.RECENT}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
@@ -168,6 +170,10 @@ class _Check:
             ]
             if None in sides:
                 return None
+        if step.state and step.state.sql:
+            if self._described(step, trees, step.state.sql, step.inputs) is None:
+                return None
+            create_state(self._connection, step)
         columns = self._described(step, trees, step.sql, step.inputs)
         if columns is not None:
             create_views(self._connection, [step])
@@ -193,18 +199,25 @@ class _Check:
         function = self._imported(step.function or "", _where(step))
         if function is not None and not callable(function):
             self._findings.append(Finding(f"{step.function} is no function", _where(step), "name one"))
+        columns = self._typed(step, step.columns)
+        if step.state:
+            self._state_key_fits(step, self._typed(step, step.state.columns))
+        if len(self._findings) > before:
+            return None
+        self._table(step.name, columns)
+        return tuple(columns)
+
+    def _typed(self, step: Step, declared: Sequence[Column]) -> list[Column]:
+        """Columns that a function was declared to give or to keep, their types as DuckDB writes them."""
         columns = []
-        for column in step.columns:
+        for column in declared:
             try:
                 columns.append(Column(column.name, str(self._connection.sqltype(column.type))))
             except duckdb.Error:
                 what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
                 self._findings.append(Finding(what, _where(step), "name a type, as BIGINT"))
         self._repeated(columns, _where(step), "declare each column once")
-        if len(self._findings) > before:
-            return None
-        self._table(step.name, columns)
-        return tuple(columns)
+        return columns
 
     def _relation(self, step: Step, columns: tuple[Column, ...], trees: Sequence[Tree]) -> _Relation:
         if step.function:
@@ -213,6 +226,8 @@ class _Check:
         asked = {parts[-1].lower() for parts in columns_named(list(trees))}
         names = {column.name.lower() for column in columns}
         hidden = (frozenset[str]().union(*(relation.hidden for relation in inputs)) - asked) & names
+        if step.op is Op.RECENT:
+            hidden |= {TIME, NEW}
         lost = frozenset[str]().union(*(relation.lost for relation in inputs))
         if step.op is Op.MERGE:
             lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}
@@ -240,13 +255,20 @@ class _Check:
         """Whether a new key is there and of its format; a finding if not."""
         if not step.key or not (step.rekeys or step.function):
             return True
-        kind = {column.name: column.type for column in relation.columns}.get(step.key)
-        key_format = step.key_format
+        return self._has_key(step, relation.columns, step.key, step.key_format, f"; {self._listed(step.inputs)}")
+
+    def _state_key_fits(self, step: Step, columns: Sequence[Column]) -> bool:
+        """Whether what a function is declared to keep has the key by which it is kept; a finding if not."""
+        flow = self._pipeline.flow(step.inputs[0])
+        return self._has_key(step, columns, flow.key, flow.key_format, " in state")
+
+    def _has_key(self, step: Step, columns: Sequence[Column], key: str, key_format: KeyFormat, listed: str) -> bool:
+        kind = {column.name: column.type for column in columns}.get(key)
         wanted = " or ".join(key_format.column_types)
         if kind is None:
-            what, then = f"there is no column {step.key!r}", f"correct the name; {self._listed(step.inputs)}"
+            what, then = f"there is no column {key!r}", f"correct the name{listed}"
         elif kind not in key_format.column_types:
-            what = f"key column {step.key!r} is {kind}, not {wanted} under key format {key_format.value!r}"
+            what = f"key column {key!r} is {kind}, not {wanted} under key format {key_format.value!r}"
             then = "cast it, or name the key format that fits"
         else:
             return True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from partitioning.model.graph import Step, quote
+from partitioning.model.graph import Step, quote, state_of
 
 
 def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 1) -> duckdb.DuckDBPyConnection:
@@ -29,6 +29,12 @@ def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 
     connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
     return connection
+
+
+def create_state(connection: duckdb.DuckDBPyConnection, step: Step) -> None:
+    """Make an empty table of what a step that says so keeps, over relations that are there already."""
+    if step.state and step.state.sql:
+        connection.execute(f"CREATE TEMP TABLE {quote(state_of(step.name))} AS {step.state.sql} LIMIT 0")
 
 
 def create_views(connection: duckdb.DuckDBPyConnection, steps: Iterable[Step]) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from batches.planning import preview, take_up
 from batches.publication import abandon, publish
-from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
@@ -133,33 +132,6 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Sto
     assert again.sentence.endswith("not the scheme and partitioner and grouper asked for")
     same = take_up(pipeline(store.root), store, Settings(schemes={"flights.select": Scheme.parse("tasks(3)")}))
     assert same.sentence == "Batch 0 is open: it is taken up again as it was planned"
-
-
-def scored(flights: Flow) -> None:
-    columns = {"tailnum": "VARCHAR"}
-    flights.process("math:fsum", columns, stateful=True, name="scored").write("scores")
-
-
-def running(flights: Flow) -> None:
-    flights.partial("count(*) AS n", by="tailnum").combine("sum(n)::BIGINT AS n", running=True, name="total").write("t")
-
-
-@pytest.mark.parametrize(("build", "step"), [(scored, "scored"), (running, "total")])
-def test_a_plan_that_this_version_does_not_run_is_shown_and_not_stored(
-    store: S3Store, build: Callable[[Flow], None], step: str
-) -> None:
-    arrive(store, 0, 100)
-    made = Pipeline("late", source=store.root)
-    build(made.stream("flights", key="tailnum", partitions=4))
-    with pytest.raises(Refused, match=f"step {step} goes on from its own result of the batch before") as refusal:
-        take_up(made, store)
-    assert [finding.then for finding in refusal.value.findings] == [
-        "`coset explain late` shows the plan; change the pipeline or its settings to run it"
-    ]
-    assert not list(store.list("late/"))
-    shown = preview(made, store)
-    assert shown.plan is not None
-    assert shown.sentence.endswith("; this version shows the plan but does not run it yet")
 
 
 def grown(store: S3Store) -> Pipeline:

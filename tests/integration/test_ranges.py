@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from sources.landed_reader import LandedReader
 from sources.reader import Reader
 from sources.s3 import storage_options
 from spark_jobs import kernel
+from spark_jobs.kernel import Place
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
@@ -178,6 +180,27 @@ def test_receipts_say_the_ranges_and_coverage_has_one_row_for_the_partition(stor
     assert (coverage["digest_found"] == coverage["digest_planned"]).all()
 
 
+@pytest.mark.parametrize("by", ["k", "page", None])
+def test_running_totals_go_on_with_and_without(by: str | None, store: S3Store, tmp_path: Path) -> None:
+    """Of the stream's own key they are combined behind an exchange in one batch, and where records lie in the next."""
+
+    def running(views: Flow) -> Flow:
+        return views.partial(SUMS, by=by, name="parts").combine(COMBINED, running=True, name="totals")
+
+    before = Counter[tuple[object, ...]]()
+    for batch, scheme in enumerate(("parts=records(50)", None, "views=records(33)")):
+        land(store, VIEWS.slice(200 * batch, 200))
+        run_and_publish(planned(store, running, scheme)[0], tmp_path)
+        now = Counter(published(store))
+        with duckdb.connect() as connection:
+            connection.register("seen", VIEWS.slice(0, 200 * (batch + 1)))
+            sums = f"SELECT {by + ', ' if by else ''}count(*), sum(v), min(page) FROM seen WHERE k IS NOT NULL"
+            # Of what the batch did not touch it writes nothing.
+            wanted = connection.execute(f"{sums} GROUP BY ALL HAVING max(v) >= {200 * batch}").fetchall()
+        assert now - before == Counter(wanted)
+        before = now
+
+
 # ---- what is caught
 
 
@@ -239,13 +262,13 @@ def read_as(store: S3Store, patch: pytest.MonkeyPatch, start: int, end: int) -> 
     """A batch that has run, in which the task of one range was given the records of another."""
     reader = kernel.reader
 
-    def wrong(order: Order, ordered: Ordered, *more: object) -> Reader:
+    def wrong(order: Order, ordered: Ordered, place: Place) -> Reader:
         if order.task.span == Span(*SPAN):
             assert isinstance(ordered, OrderedStream)
             _, plan = ref.load()
             whole = plan.stream("views").partitions[HOT]
             ordered = replace(ordered, partitions=(whole.within(Span(start, end)),))
-        return reader(order, ordered, *more)
+        return reader(order, ordered, place)
 
     ref = hot_batch(store)
     patch.setattr(kernel, "reader", wrong)

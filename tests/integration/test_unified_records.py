@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart
-from partitioning.model.order import Order, OrderedParts
+from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from sources.parts_reader import PartsReader
@@ -112,12 +113,12 @@ def wrong_at_a_level(
     """A batch that has run, in which a unifier of the second level read other parts than its order says."""
 
     class Spoiled(PartsReader):
-        def __init__(self, order: Order, ordered: OrderedParts) -> None:
+        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
             if (ordered.name, ordered.partitions[0].partition) == ("parts.exchange.2", 4):
                 (left,) = ordered.partitions
                 assert len(left.parts) > 1
                 ordered = replace(ordered, partitions=(replace(left, parts=spoil(left.parts)),))
-            super().__init__(order, ordered)
+            super().__init__(ordered, *place)
 
     ref, _ = planned(store, "by key", 2, "tasks(5)")
     patch.setattr(kernel, "PartsReader", Spoiled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
-from partitioning.model.order import Order, OrderedParts
+from partitioning.model.order import OrderedParts
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
 from sources import parts_reader
@@ -51,9 +52,9 @@ def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts
     """Run the batch; whoever reads of partition 1 what tasks left reads other parts of it than the order says."""
 
     class Spoiled(PartsReader):
-        def __init__(self, order: Order, ordered: OrderedParts) -> None:
+        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
             partitions = tuple(map(self._spoiled, ordered.partitions))
-            super().__init__(order, replace(ordered, partitions=partitions))
+            super().__init__(replace(ordered, partitions=partitions), *place)
 
         @staticmethod
         def _spoiled(left: LeftPartition) -> LeftPartition:

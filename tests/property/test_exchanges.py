@@ -8,7 +8,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.model.graph import Graph, Op, Step, Write
+from partitioning.model.graph import Graph, Keeps, Op, Step, Write
 from partitioning.model.placement import OPAQUE, KeyFormat, KeyHash
 from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
@@ -49,10 +49,10 @@ OPTIONS: Mapping[str, dict[str, object]] = {
     "partial": {"op": Op.PARTIAL, "rekeys": True},
     "repartition": {"op": Op.REPARTITION, "hash": "java"},
     "aggregate": {"op": Op.AGGREGATE, "keyed": True},
-    "combine": {"op": Op.COMBINE, "keyed": True, "state": True},
+    "combine": {"op": Op.COMBINE, "keyed": True, "state": Keeps()},
     "join": {"op": Op.JOIN, "keyed": True},
-    "stateful": {"op": Op.PROCESS, "keyed": True, "state": True},
-    "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": True, "rekeys": True},
+    "stateful": {"op": Op.PROCESS, "keyed": True, "state": Keeps()},
+    "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": Keeps(), "rekeys": True},
     "one task": {"op": Op.PROCESS, "partitions": 1},
     "all in one": {"op": Op.COMBINE, "keyed": True, "key": ""},
 }

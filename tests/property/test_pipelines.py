@@ -122,7 +122,8 @@ def _combined(one: Flow, step: Move, name: str) -> Flow:
 
 
 def _processed(one: Flow, step: Move, name: str) -> Flow:
-    return one.process("tests.runner:apply", COLUMN_TYPES, stateful=bool(one.key and step.second % 2), name=name)
+    state = COLUMN_TYPES if one.key and step.second % 2 else None
+    return one.process("tests.runner:apply", COLUMN_TYPES, state=state, name=name)
 
 
 _FOLLOW: Mapping[str, Callable[..., Made]] = {

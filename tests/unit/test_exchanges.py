@@ -144,14 +144,14 @@ def test_streams_of_different_counts_need_no_exchange(pipeline: Pipeline) -> Non
 def test_a_python_step_with_state_behind_a_rekey_gets_its_exchange(pipeline: Pipeline) -> None:
     dirty = rekeyed(stream(pipeline, "a"), "ka")
     dirty.process("shop.steps:enrich", {"k": "VARCHAR"}, name="stateless").write("t")
-    dirty.process("shop.steps:sessions", {"k": "VARCHAR"}, stateful=True, name="sessions").write("u")
+    dirty.process("shop.steps:sessions", {"k": "VARCHAR"}, state={"k": "VARCHAR"}, name="sessions").write("u")
     _, (cut,) = exchanges(pipeline)
     assert (cut.source, cut.readers, cut.wanted_by) == ("ka", ("sessions",), ("sessions",))
 
 
 def test_a_step_with_state_that_gives_other_keys_makes_its_records_dirty(pipeline: Pipeline) -> None:
     step = stream(pipeline, "a").process(
-        "shop.steps:sessions", {"s": "VARCHAR"}, key="s", stateful=True, name="sessions"
+        "shop.steps:sessions", {"s": "VARCHAR"}, key="s", state={"k": "VARCHAR"}, name="sessions"
     )
     counted(step, "n")
     _, (cut,) = exchanges(pipeline)

@@ -9,7 +9,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.model.graph import Op, Step, Write
+from partitioning.model.graph import Keeps, Op, Step, Write
 from partitioning.model.streams import Column
 
 
@@ -177,7 +177,7 @@ def test_a_partial_is_by_any_column_or_none_and_moves_only_by_another_key(pipeli
         ("", "string"),
         ("tailnum", "string"),
     ]
-    assert [(step.name, step.rekeys, step.keyed, step.state, step.fan_in) for step in pipeline.steps] == [
+    assert [(step.name, step.rekeys, step.keyed, bool(step.state), step.fan_in) for step in pipeline.steps] == [
         ("flights.partial", True, False, False, None),
         ("flights.partial.combine", False, True, False, None),
         ("all", True, False, False, None),
@@ -208,7 +208,9 @@ def test_what_has_no_key_goes_on_without_one(pipeline: Pipeline, flights: Flow) 
 
 
 def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights: Flow) -> None:
-    kept = flights.process(math.fsum, {"tailnum": "VARCHAR", "score": "DOUBLE"}, stateful=True)
+    kept = flights.process(
+        math.fsum, {"tailnum": "VARCHAR", "score": "DOUBLE"}, state={"tailnum": "VARCHAR", "n": "BIGINT"}
+    )
     other = flights.process("shop.scores:split", {"part": "BIGINT"}, key="part", key_format="long", name="parts")
     alone = flights.process("shop.scores:all", {"tailnum": "VARCHAR"}, partitionable=False, name="alone")
     assert [(flow.key, flow.key_format) for flow in (kept, other, alone)] == [
@@ -225,7 +227,7 @@ def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights:
         (),
         "tailnum",
         keyed=True,
-        state=True,
+        state=Keeps(columns=(Column("tailnum", "VARCHAR"), Column("n", "BIGINT"))),
         function="math:fsum",
         columns=(Column("tailnum", "VARCHAR"), Column("score", "DOUBLE")),
     )

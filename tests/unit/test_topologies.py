@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from partitioning.cosets.assignment import assign
-from partitioning.model.graph import Graph, Op, Step, Write
+from partitioning.model.graph import Graph, Keeps, Op, Step, Write
 from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
@@ -107,7 +107,12 @@ def _options(op: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
     if op["op"] in {"merge", "repartition"}:
         return {"op": Op(op["op"]), "partitions": args.get("partitions")}
     if op["op"].startswith("process"):
-        return {"op": Op.PROCESS, "keyed": op["stateful"], "state": op["stateful"], "rekeys": op["key_changing"]}
+        return {
+            "op": Op.PROCESS,
+            "keyed": op["stateful"],
+            "state": op["stateful"] and Keeps(),
+            "rekeys": op["key_changing"],
+        }
     if op["stateful"]:
         joins = len(op["inputs"]) > 1
         return {"op": Op.JOIN if joins else Op.AGGREGATE, "keyed": True, "rekeys": op["key_changing"]}

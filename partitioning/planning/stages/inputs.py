@@ -28,7 +28,7 @@ class Inputs:
         self._keys = keys_of(graph)
         self._cuts = cuts
         self._changeovers = basis.changeovers
-        self._states = States(basis.published)
+        self._states = States(basis.published, basis.kept)
         reads = [(draft, read) for draft in drawn for read in draft.part.reads]
         self._left = {read.step for _, read in reads if read.kind is ReadKind.RESULT}
         self._homes = {step.name: draft for draft in drawn for step in draft.part.steps}
@@ -57,7 +57,7 @@ class Inputs:
         return replace(self._stream(over.stream), partitions=self._counts[over.exchange])
 
     def of(self, draft: Draft) -> Iterator[Input]:
-        """What a stage reads."""
+        """What a stage reads, but for its own state."""
         for read in draft.part.reads:
             match read.kind:
                 case ReadKind.STREAM:
@@ -66,10 +66,11 @@ class Inputs:
                     yield ExchangeInput(read.name, read.step, self.placement(read.name))
                 case ReadKind.RESULT:
                     yield ResultInput(read.name, read.step, self._homes[read.step].left(read.step))
-        for step in draft.part.steps:
-            state = self._states.input(step, self._keys[step.inputs[0]].key, draft.key_hashes[step.inputs[0]])
-            if state is not None:
-                yield state
+
+    def state(self, draft: Draft, step: Step) -> tuple[StateInput | None, Step]:
+        """What a step of a stage goes on from, None if there is nothing, and the step with where its state is left."""
+        read = step.inputs[0]
+        return self._states.of(step, self._keys[read].key, draft.key_hashes[read], draft.cosets)
 
     def changes(self, draft: Draft) -> tuple[CountChange, ...]:
         """The changed partition counts of the streams that a stage reads."""

@@ -21,6 +21,7 @@ from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Basis, Draft, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
+from partitioning.planning.stages.states import Kept
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -43,12 +44,13 @@ def cut(
     published: Plan | None = None,
     statistics: Statistics | None = None,
     batch: int = 0,
+    kept: Kept | None = None,
     streams: Sequence[PlannedStream] = (),
 ) -> Stages:
     """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
     `results` gives each table's columns, `streams` says what the batch reads. A stage that nothing was chosen for
-    gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they left in the
+    gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they `kept` in the
     `published` plan. Where a stream had another partition count there, records whose place does not tell enough go
     through an exchange first, in a wave before all others.
 
@@ -63,7 +65,7 @@ def cut(
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
     planned = {stream.name: stream.partitions for stream in streams}
-    basis = Basis(changeovers(graph.streams, published), published, statistics, batch, planned)
+    basis = Basis(changeovers(graph.streams, published), published, statistics, batch, kept, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis)
     stages = _stages(graph, drawn, inputs, results, findings, planned)
@@ -107,7 +109,8 @@ def _stages(
 
 def _stage(draft: Draft, inputs: Inputs, planned: Mapping[str, Sequence[PlannedPartition]]) -> Stage:
     """A stage without its tables."""
-    reads = tuple(inputs.of(draft))
+    states = [inputs.state(draft, step) for step in draft.part.steps]
+    reads = (*inputs.of(draft), *(read for read, _ in states if read is not None))
     tasks = stage_tasks(reads, draft.cosets, draft.owners, gathered=draft.task_count.gathered)
     if isinstance(why := draft.task_count.why, InRanges):
         tasks = dealt_ranges(tasks, planned, why.records)
@@ -117,7 +120,7 @@ def _stage(draft: Draft, inputs: Inputs, planned: Mapping[str, Sequence[PlannedP
     return Stage(
         draft.part.name,
         reads,
-        draft.part.steps,
+        tuple(step for _, step in states),
         (),
         draft.task_count.scheme,
         draft.cosets,

@@ -1,74 +1,157 @@
-"""States: what the steps of a stage go on from, as the last published batch left it."""
+"""States: what the steps of a stage go on from, as the last published batch left it, and how they leave it anew.
+
+State is left in runs. A batch leaves what it kept of the keys that it got, and no others, so that its cost follows
+these; older runs are merged into it as long as they are not larger than all newer ones, so that they stay few and each
+row is written again a few times only (Bentley and Saxe's logarithmic method; LSM trees).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import gcd
 
 from partitioning.errors import Finding
-from partitioning.model.graph import Graph, Step
-from partitioning.model.placement import MURMUR2, KeyHash, Placement
-from partitioning.model.plan import Plan, Stage, StateInput
-from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
-from partitioning.values import Value
+from partitioning.model.artefact import Role
+from partitioning.model.graph import Keeps, Step, state_of
+from partitioning.model.leaving import BATCH, GONE
+from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
+from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.verdict import Verdict
+from partitioning.planning.stages.placed_by import KeyHashes
+from partitioning.values import Value, replace
+
+# In how many tasks a partition of state may be read, because their number is another than when it was first left.
+_READERS = 4
 
 
-class State(Value, frozen=True):
-    """What a step left in a batch: the step as it was then, where its state lies, and by which key column."""
+class Kept(Value, frozen=True):
+    """The state that a published batch left: its verdict's digest; records and greatest time, by name of the state."""
 
-    step: Step
-    batch: int
-    cosets: int
-    key_hash: KeyHash | None
+    verdict: str
+    records: Mapping[str, int]
+    latest: Mapping[str, int]
+
+    @classmethod
+    def by(cls, verdict: Verdict, digest: str) -> Kept:
+        """What a verdict names as state."""
+        records, latest = dict[str, int](), dict[str, int]()
+        for artefact in verdict.artefacts:
+            if artefact.role is Role.STATE:
+                records[artefact.name] = records.get(artefact.name, 0) + artefact.records
+                if artefact.latest is not None:
+                    latest[artefact.name] = max(latest.get(artefact.name, artefact.latest), artefact.latest)
+        return cls(digest, records, latest)
 
 
 class States:
     """The states that the last published batch left, by step."""
 
-    def __init__(self, published: Plan | None) -> None:
-        self._left = {state.step.name: state for state in _left(published)} if published else {}
+    def __init__(self, published: Plan | None, kept: Kept | None) -> None:
+        self._batch = published.batch if published else 0
+        self._kept = kept
+        stages = published.stages if published else ()
+        self._steps = {step.name: (step, step.state) for stage in stages for step in stage.steps if step.state}
+        self._read = {read.step: read for stage in stages for read in stage.inputs if isinstance(read, StateInput)}
 
-    def input(self, step: Step, key: str, now: KeyHashes) -> StateInput | None:
-        """What the step goes on from, None if there is nothing. `now` are the hashes by which its records lie.
+    def left(self) -> Iterator[tuple[Step, StateInput]]:
+        """Every step that kept something, and what it kept, as it was left."""
+        for step, state in self._steps.values():
+            name, columns = state_of(step.name), (*state.columns, BATCH, GONE)
+            runs = tuple(_unexpired(self._runs(step), state))
+            yield step, StateInput(name, step.name, _placement(state), self._batch, columns, runs)
 
-        State lies by residue of the stage that left it, so that any number of tasks can go on from it.
+    def of(self, step: Step, key: str, now: KeyHashes, cosets: int) -> tuple[StateInput | None, Step]:
+        """What a step goes on from, None if there is nothing, and the step with where its state is left.
+
+        Its stage has so many cosets, and the records that it reads lie by `now`.
         """
-        state = self._left.get(step.name) if step.state else None
-        if state is None:
-            return None
-        # In one partition lie all keys, by any hash.
-        key_hash = (_only(now) if state.cosets == 1 else state.key_hash) or KeyHash(step.key_format, MURMUR2)
-        placement = Placement(key, key_hash.key_format, key_hash.hash, state.cosets)
-        return StateInput(f"{step.name}.state", step.name, placement, state.batch)
+        if not step.state:
+            return None, step
+        key_hash = _only(now) or KeyHash(step.key_format, MURMUR2)
+        anew = Placement(key, key_hash.key_format, key_hash.hash, cosets)
+        read = self._input(step, step.state, anew)
+        placement = anew if read is None or read.unmerged < 0 else read.placement
+        return read, replace(step, state=replace(step.state, placement=placement))
 
     def misfits(self, step: Step, now: KeyHashes, cosets: int) -> Iterator[Finding]:
         """What keeps the step, in a stage of so many cosets, from going on from its state."""
-        state = self._left.get(step.name) if step.state else None
-        if state is None:
+        if not step.state or step.name not in self._steps:
             return
+        before, state = self._steps[step.name]
         then = "rename the step to begin anew, or change it back"
-        where = f"state of {step.name}, left by batch {state.batch}"
-        for noun, before, after in _meaning(state.step, step):
-            if before != after:
-                yield Finding(f"its {noun} changed from {before} to {after}", where, then)
-        if min(state.cosets, cosets) > 1 and now != {state.key_hash}:
+        where = f"state of {step.name}, left by batch {self._batch}"
+        for noun, was, now_is in _meaning(before, step):
+            if was != now_is:
+                yield Finding(f"its {noun} changed from {was} to {now_is}", where, then)
+        lies = _placement(state)
+        if min(lies.partitions, cosets) > 1 and now != {lies.key_hash}:
             listed = " and ".join(sorted(map(_text, now)))
             yield Finding(
-                f"its keys were placed by {_text(state.key_hash)}, but its records are by {listed}", where, then
+                f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}", where, then
             )
 
+    def _input(self, step: Step, keeps: Keeps, anew: Placement) -> StateInput | None:
+        if step.name not in self._steps:
+            return None
+        _, state = self._steps[step.name]
+        lies = _placement(state)
+        # In one partition lie all keys, by any hash.
+        placement = replace(anew, partitions=1) if lies.partitions == 1 else replace(lies, key=anew.key)
+        runs = _unexpired(self._runs(step), keeps)
+        count = len(runs) if _moves(placement, anew.partitions) else _merged(runs)
+        return StateInput(
+            state_of(step.name),
+            step.name,
+            placement,
+            self._batch,
+            (*state.columns, BATCH, GONE) if state.columns else (),
+            tuple(replace(run, merged=place < count) for place, run in enumerate(runs)),
+        )
 
-def _left(published: Plan) -> Iterator[State]:
-    steps = tuple(step for stage in published.stages for step in stage.steps)
-    keys = keys_of(Graph(tuple(stream.declared for stream in published.streams), steps, ()))
-    for stage in published.stages:
-        lying = placed_by(stage.steps, _read(stage), keys)
-        for step in stage.steps:
-            if step.state:
-                yield State(step, published.batch, stage.cosets, _only(lying[step.inputs[0]]))
+    def _runs(self, step: Step) -> list[StateRun]:
+        """What there is of a state, newest first."""
+        read, name = self._read.get(step.name), state_of(step.name)
+        runs = [run for run in read.runs if not run.merged] if read else []
+        if self._kept and self._kept.records.get(name):
+            newest = self._kept.records[name], self._kept.latest.get(name)
+            runs.insert(0, StateRun(self._batch, self._kept.verdict, *newest))
+        return runs
 
 
-def _read(stage: Stage) -> Mapping[str, KeyHash | None]:
-    return {source.step: source.placement.key_hash for source in stage.inputs if not isinstance(source, StateInput)}
+def _placement(state: Keeps) -> Placement:
+    assert state.placement is not None
+    return state.placement
+
+
+def _unexpired(runs: Sequence[StateRun], keeps: Keeps) -> list[StateRun]:
+    """Those of which something is still kept."""
+    latest = max((run.latest for run in runs if run.latest is not None), default=0)
+    return [run for run in runs if run.latest is None or run.latest >= latest - keeps.microseconds]
+
+
+def _moves(placement: Placement, cosets: int) -> bool:
+    """Whether state is to be left anew as a whole, because too many tasks read each of its partitions.
+
+    Where its keys cannot be told apart by hash, it lies as the tasks do.
+    """
+    if not placement.key or placement.hash == OPAQUE:
+        return cosets != placement.partitions
+    return cosets // gcd(cosets, placement.partitions) > _READERS
+
+
+def _merged(runs: Sequence[StateRun]) -> int:
+    """How many of the newest runs are merged: as many as reach one that is not larger than all newer ones.
+
+    >>> sizes = [10, 10, 30, 100]
+    >>> _merged([StateRun(4 - place, "", size) for place, size in enumerate(sizes)])
+    2
+    """
+    count, newer = 0, 0
+    for place, run in enumerate(runs):
+        if place and run.records <= newer:
+            count = place + 1
+        newer += run.records
+    return count
 
 
 def _only(key_hashes: KeyHashes) -> KeyHash | None:
@@ -83,7 +166,9 @@ def _meaning(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _columns(step: Step) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in step.columns) or ", ".join(step.expressions)
+    if step.function and step.state:
+        return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
+    return ", ".join(step.expressions)
 
 
 def _text(key_hash: KeyHash | None) -> str:

@@ -1,0 +1,124 @@
+"""What steps keep from batch to batch, as a published batch left it: to look at, and to read as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.states import run_files
+from partitioning.errors import Finding, Refused
+from partitioning.hashes import hash_of, read_key
+from partitioning.model.graph import Keeps, quote
+from partitioning.model.leaving import left_in, partitions_of
+from partitioning.model.order import OrderedParts
+from partitioning.model.placement import OPAQUE
+from partitioning.model.plan import Plan, StateInput
+from partitioning.model.verdict import Decision, Verdict
+from partitioning.planning.stages.states import Kept, States
+from partitioning.values import Value
+from sources.copies import Copies
+from sources.parts_reader import PartsReader
+from spark_jobs.sql.database import connect
+from spark_jobs.states import all_kept
+
+_ROWS = 122_880
+
+
+class KeptState(Value, frozen=True):
+    """What a step kept, up to a published batch. `plan` is that batch's; `bytes` has those of each run."""
+
+    plan: Plan
+    keeps: Keeps
+    read: StateInput
+    bytes: tuple[int, ...]
+
+    @property
+    def step(self) -> str:
+        return self.read.step
+
+
+def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ...]:
+    """What all steps kept, up to a published batch or to the last one.
+
+    Raises Refused if that batch is not published, or if its verdict, or one that it goes on from, is gone.
+    """
+    plan, verdict = _published(ledger, batch)
+    states = States(plan, Kept.by(verdict, digest(verdict)))
+    return tuple(
+        KeptState(plan, step.state, read, tuple(_bytes(ledger, plan, read)))
+        for step, read in states.left()
+        if step.state
+    )
+
+
+def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState:
+    """What one step kept. Raises Refused as `kept_states`, and if there is no such step."""
+    states = kept_states(ledger, batch)
+    found = next((state for state in states if state.step == step), None)
+    if found is None:
+        plan, _ = _published(ledger, batch)
+        listed = ", ".join(state.step for state in states)
+        then = f"name one of {listed}" if listed else "no step of it keeps anything"
+        raise Refused(Finding(f"no step {step!r} kept anything", f"batch {plan.batch} of {ledger.pipeline}", then))
+    return found
+
+
+@contextmanager
+def rows_kept(
+    ledger: Ledger, state: KeptState, key: str | None = None, limit: int | None = None
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows that a step keeps, in the order of its columns; those of a key only, as it is written in audit tables.
+
+    Raises Refused if a file is gone or changed, or if `key` is none of its format.
+    """
+    read, placement = state.read, state.read.placement
+    files = [(file.task, file) for run in reversed(read.runs) for file in run_files(ledger, state.plan, read.name, run)]
+    numbers = range(placement.partitions)
+    if key is not None and placement.key and placement.hash != OPAQUE:
+        home = hash_of(placement.hash, read.name)(_key(state, key), placement.key_format) % placement.partitions
+        numbers = range(home, home + 1)
+    parts = OrderedParts(read, partitions_of(left_in(files), read.name, numbers))
+    reader = PartsReader(parts, ledger.store.root, ledger.pipeline, Copies.of_environment())
+    names = [column.name for column in read.columns]
+    with connect() as connection:
+        schema = reader.schema(names)
+        records = (batch.records.select(names) for batch in reader.batches(names))
+        connection.register("read", pa.RecordBatchReader.from_batches(schema, records))
+        connection.execute("CREATE TEMP TABLE known AS SELECT * FROM read")
+        sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'SELECT * FROM known')})", list[object]()
+        if key is not None:
+            sql, values = f"{sql} WHERE {quote(placement.key)} = ?", [_key(state, key)]
+        most = "" if limit is None else f" LIMIT {limit}"
+        yield connection.execute(f"{sql} ORDER BY ALL{most}", values).to_arrow_reader(_ROWS)
+
+
+def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
+    plan = ledger.standing().published if batch is None else ledger.plan(batch)
+    verdict = ledger.verdict(plan.batch) if plan else None
+    if plan is None or verdict is None or verdict.decision is not Decision.PUBLISH:
+        what = "no batch is published yet" if batch is None else f"batch {batch} is not published"
+        raise Refused(
+            Finding(what, ledger.uri(f"{ledger.pipeline}/verdicts/"), f"run `coset status {ledger.pipeline}`")
+        )
+    return plan, verdict
+
+
+def _key(state: KeptState, text: str) -> object:
+    placement = state.read.placement
+    if not placement.key:
+        raise Refused(Finding(f"{state.step} keeps nothing by key", "--key", "leave it out"))
+    try:
+        return read_key(text, placement.key_format)
+    except ValueError as error:
+        what = f"{text!r} is no key of the format {placement.key_format}: {error}"
+        raise Refused(Finding(what, "--key", "write it as the audit tables do")) from error
+
+
+def _bytes(ledger: Ledger, plan: Plan, read: StateInput) -> Iterator[int]:
+    for run in read.runs:
+        files = run_files(ledger, plan, read.name, run)
+        yield sum(part.end - part.start for file in files for part in file.parts)

@@ -1,0 +1,59 @@
+"""The SQL of steps that keep records for a time: what they give of a batch, and what they keep of it.
+
+Times are numbers of microseconds in the column `@time`, so that no expression of a pipeline meets it by chance.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from partitioning.model.graph import Keeps, quote, state_of
+
+TIME = "@time"
+# Whether a record is of this batch.
+NEW = "@new"
+_IDENTITY = "@identity"
+_BEFORE = "@before"
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def recent(source: str, time: str, step: str) -> str:
+    """The records of this batch, and those that the step kept."""
+    new = f"SELECT *, {_numbered(time)} AS {quote(TIME)}, true AS {quote(NEW)} FROM {source}"
+    return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
+
+
+def recent_keeps(source: str, time: str, keep: timedelta) -> Keeps:
+    """All records that have a time."""
+    sql = f"SELECT *, {_numbered(time)} AS {quote(TIME)} FROM {source} WHERE ({time}) IS NOT NULL"
+    return Keeps(sql, keep // _MICROSECOND)
+
+
+def distinct(source: str, key: str, identity: str, time: str, within: timedelta, step: str) -> str:
+    """The records of this batch that are not like one before them, in it or of those that the step kept."""
+    near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME, _IDENTITY, _BEFORE))
+    # Among records of one time, which counts must not depend on their order.
+    last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
+    named = f"SELECT *, {identity} AS {identity_}, {_numbered(time)} AS {time_} FROM {source}"
+    kept = (
+        f'SELECT 1 FROM {quote(state_of(step))} AS "@kept" WHERE "@kept".{quote(key)} IS NOT DISTINCT FROM '
+        f'"@row".{quote(key)} AND "@kept".{identity_} = "@row".{identity_} '
+        f'AND abs("@kept".{time_} - "@row".{time_}) <= {near}'
+    )
+    return (
+        f"SELECT * EXCLUDE ({time_}, {identity_}, {before}) "
+        f'FROM (SELECT *, {last} AS {before} FROM ({named}) AS "@row") AS "@row" '
+        f"WHERE {time_} IS NULL OR {identity_} IS NULL "
+        f"OR (({before} IS NULL OR {time_} - {before} > {near}) AND NOT EXISTS ({kept}))"
+    )
+
+
+def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta) -> Keeps:
+    """Key, identity and time of all records that have these."""
+    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {_numbered(time)} AS {quote(TIME)}"
+    known = f"({identity}) IS NOT NULL AND ({time}) IS NOT NULL"
+    return Keeps(f"SELECT DISTINCT {columns} FROM {source} WHERE {known}", keep // _MICROSECOND)
+
+
+def _numbered(time: str) -> str:
+    return f"epoch_us(CAST(({time}) AS TIMESTAMP))"

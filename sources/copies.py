@@ -1,0 +1,97 @@
+"""Copies: state that was read before, on this machine's disk, so that what did not change is not fetched again.
+
+They decide nothing. A copy that is gone or damaged is fetched again, and what is read is proved either way.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from partitioning.errors import Finding, Refused
+
+# The folder; without it nothing is kept.
+FOLDER = "COSET_COPIES"
+# How many bytes it may hold; the copies that were longest not used go first.
+MOST = "COSET_COPIES_BYTES"
+_MOST = 10 << 30
+_DIGEST = sha256().digest_size
+
+
+class Copies:
+    """Copies in a folder, or none. `fetched` and `found` count the bytes that were asked for.
+
+    Several processes may use one folder, and several threads this.
+    """
+
+    def __init__(self, folder: Path | None, most: int = _MOST) -> None:
+        self.fetched = self.found = 0
+        self._folder = folder
+        self._most = most
+        self._counting = Lock()
+
+    @classmethod
+    def of_environment(cls) -> Copies:
+        """Those of this place. Raises Refused if the environment names a folder or a size that cannot be used."""
+        folder, most = os.environ.get(FOLDER), os.environ.get(MOST, str(_MOST))
+        if not folder:
+            return cls(None)
+        if not most.isdecimal():
+            raise Refused(Finding(f"{most!r} is no number of bytes", MOST, "write it in digits"))
+        try:
+            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refused(Finding(f"the folder cannot be made: {error}", FOLDER, "name another one")) from error
+        return cls(Path(folder), int(most))
+
+    def get(self, name: str, fetch: Callable[[], bytes | None]) -> bytes | None:
+        """What lies there by this name, which always means the same bytes, or else what `fetch` gives."""
+        copy = self._folder / sha256(name.encode()).hexdigest() if self._folder else None
+        data = _read(copy) if copy else None
+        if data is not None:
+            self._count(found=len(data))
+            return data
+        data = fetch()
+        if data is not None:
+            self._count(fetched=len(data))
+            if copy:
+                self._keep(copy, data)
+        return data
+
+    def _keep(self, copy: Path, data: bytes) -> None:
+        part = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}")
+        # A full disk only costs time.
+        with suppress(OSError):
+            part.write_bytes(sha256(data).digest() + data)
+            part.replace(copy)
+            self._make_room(copy.parent)
+
+    def _make_room(self, folder: Path) -> None:
+        with os.scandir(folder) as entries:
+            files = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in entries)
+        excess = sum(size for _, size, _ in files) - self._most
+        for _, size, path in files:
+            if excess <= 0:
+                return
+            Path(path).unlink(missing_ok=True)
+            excess -= size
+
+    def _count(self, fetched: int = 0, found: int = 0) -> None:
+        with self._counting:
+            self.fetched += fetched
+            self.found += found
+
+
+def _read(copy: Path) -> bytes | None:
+    """The copy, None if there is none that is whole."""
+    with suppress(OSError):
+        kept = copy.read_bytes()
+        if sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:
+            os.utime(copy)
+            return kept[_DIGEST:]
+    return None

@@ -1,0 +1,148 @@
+"""State of a step in one task: what it kept, as far as this batch has to do with it, and what it keeps from now on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import duckdb
+
+from partitioning.model.graph import Keeps, Step, quote, state_of
+from partitioning.model.leaving import BATCH, GONE, TIME
+from partitioning.model.plan import StateInput
+
+_GOT = quote("@got")
+
+
+def kept_by(
+    connection: duckdb.DuckDBPyConnection, step: Step, batch: int, read: StateInput | None, known: str | None
+) -> Kept:
+    """The state of a step, in the database of its task; `known` selects the rows of `read`, if there are any."""
+    assert step.state
+    kind = KeptForTime if step.state.sql else KeptByKey
+    return kind(connection, step, step.state, batch, read, known)
+
+
+def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
+    """The query for all that is kept, of whatever key; `known` selects the rows of all runs, any number of times."""
+    columns, batch = ", ".join(quote(column.name) for column in keeps.columns), quote(BATCH.name)
+    if keeps.sql:
+        young = "true" if read.latest is None else f"{quote(TIME.name)} >= {read.latest - keeps.microseconds}"
+        return f"SELECT {columns} FROM ({known}) WHERE {young}"
+    key = quote(read.placement.key) if read.placement.key else "0"
+    newest = f"SELECT * FROM ({known}) QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
+    return f"SELECT {columns} FROM ({newest}) WHERE NOT {quote(GONE.name)}"
+
+
+class Kept(ABC):
+    """What a step kept and keeps. It is a relation of its own in SQL, named `<step>.state`."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        step: Step,
+        keeps: Keeps,
+        batch: int,
+        read: StateInput | None,
+        known: str | None,
+    ) -> None:
+        nothing = ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in (*keeps.columns, BATCH, GONE))
+        self._connection = connection
+        self._step = step
+        self._keeps = keeps
+        self._batch = batch
+        self._read = read
+        self._known = known or f"SELECT {nothing} WHERE false"
+        # What was left since that batch is left anew.
+        self._unmerged = read.unmerged if read else -1
+        self._columns = ", ".join(quote(column.name) for column in keeps.columns)
+        self._name = quote(state_of(step.name))
+        # What is needed of it: by the step, or to be left anew.
+        self._needed = quote(f"{step.name}.state@needed")
+
+    @abstractmethod
+    def open(self) -> None:
+        """Read what was kept. What the step reads has its name in SQL."""
+
+    @abstractmethod
+    def left(self) -> str:
+        """The query for the rows to leave; the step has its name in SQL too."""
+
+    def _is_new(self, relation: str) -> str:
+        """The query for rows that this batch leaves first."""
+        marks = f"{self._batch}::BIGINT AS {quote(BATCH.name)}, false AS {quote(GONE.name)}"
+        return f"SELECT {self._columns}, {marks} FROM {relation}"
+
+    def _needs(self, sql: str, of_step: str) -> None:
+        """Keep the rows that are needed, of which the step is given some."""
+        self._connection.execute(f"CREATE TEMP TABLE {self._needed} AS {sql}")
+        self._connection.execute(
+            f"CREATE TEMP VIEW {self._name} AS SELECT {self._columns} FROM {self._needed} {of_step}"
+        )
+
+    def _again(self, condition: str) -> str:
+        """The query for rows that are left anew."""
+        columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
+        return f"SELECT {columns} FROM {self._needed} WHERE {quote(BATCH.name)} > {self._unmerged} AND {condition}"
+
+
+class KeptForTime(Kept):
+    """Rows that stay beside those that were kept before, until their time is over."""
+
+    def open(self) -> None:
+        latest = self._read.latest if self._read else None
+        young = "true" if latest is None else f"{quote(TIME.name)} >= {latest - self._keeps.microseconds}"
+        self._needs(f"SELECT * FROM ({self._known}) WHERE {young}", "")
+
+    def left(self) -> str:
+        return f"{self._is_new(f'({self._keeps.sql})')} UNION ALL {self._again('true')}"
+
+
+class KeptByKey(Kept):
+    """Rows that take the place of whatever was kept of the keys that this batch has.
+
+    A key of which nothing is kept any more has a row that says so, as long as older runs may have others.
+    """
+
+    @property
+    def _key(self) -> str:
+        """What tells keys apart: without a key column there is but one."""
+        key = self._keeps.placement.key if self._keeps.placement else ""
+        return quote(key) if key else "0"
+
+    @property
+    def _rows(self) -> str:
+        """The relation that holds what the step keeps of the keys it got."""
+        return quote(f"{self._step.name}.state@made" if self._step.function else self._step.name)
+
+    def open(self) -> None:
+        got = f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(self._step.inputs[0])}"
+        if self._key == "0":
+            got = f"SELECT 0 AS {_GOT}"
+        batch, found = quote(BATCH.name), quote(f"{self._step.name}.state@found")
+        joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
+        # DuckDB may look twice at what a window is over, and what is read is read once.
+        self._connection.execute(
+            f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
+            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE is_got OR known.{batch} > {self._unmerged}"
+        )
+        newest = f"{batch} = max({batch}) OVER (PARTITION BY {self._key})"
+        self._needs(f"SELECT * FROM {found} QUALIFY {newest}", f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
+        self._connection.execute(f"DROP TABLE {found}")
+
+    def left(self) -> str:
+        nothing = ", ".join(
+            quote(column.name) if quote(column.name) == self._key else f"NULL::{column.type} AS {quote(column.name)}"
+            for column in self._keeps.columns
+        )
+        made = f"SELECT 1 FROM {self._rows} AS made WHERE {self._of('made')} IS NOT DISTINCT FROM {self._of('needed')}"
+        gone = (
+            f"SELECT {nothing}, {self._batch}::BIGINT, true FROM (SELECT DISTINCT {self._key} FROM {self._needed} "
+            f"WHERE {_GOT}) AS needed WHERE NOT EXISTS ({made})"
+        )
+        # Where nothing older is left, a key without rows is one of which nothing is kept.
+        older = self._unmerged >= 0
+        again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
+        return " UNION ALL ".join([self._is_new(self._rows), again, *([gone] if older else [])])
+
+    def _of(self, relation: str) -> str:
+        return self._key if self._key == "0" else f"{relation}.{self._key}"

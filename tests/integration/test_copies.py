@@ -1,0 +1,94 @@
+"""Copies of state where a group ran before: fewer bytes are fetched, and what is damaged or gone only costs time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batches.ref import BatchRef
+from batches.runners.local import Local
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from sources.copies import FOLDER, MOST, Copies
+from tests.histories import Click, History
+from tests.integration.test_state_left import totals
+
+
+def batch(history: History) -> tuple[BatchRef, str]:
+    """Run a batch that has all keys; the sentence on its one group."""
+    history.land([Click(f"key-{number}", number, 0) for number in range(300)], [], 4)
+    ref = history.plan(Settings.parse(groups=1), 4)
+    with Local(processes=1) as runner:
+        said = runner.group(ref, 0)
+    return ref, said
+
+
+def garbled(folder: Path) -> None:
+    for copy in folder.iterdir():
+        copy.write_bytes(copy.read_bytes()[:-1] + b"!")
+
+
+def emptied(folder: Path) -> None:
+    for copy in folder.iterdir():
+        copy.unlink()
+
+
+def test_what_did_not_change_is_not_fetched_again(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
+    history = History(store, tmp_path, totals)
+    said = []
+    for _ in range(3):
+        ref, sentence = batch(history)
+        history.publish(ref)
+        said.append(sentence)
+    assert "of state" not in said[0]
+    assert "of state were read" in said[1]
+    assert "copies" not in said[1]
+    assert "of it from copies" in said[2]
+
+
+@pytest.mark.parametrize("spoil", [garbled, emptied])
+def test_a_copy_that_is_spoiled_is_fetched_again(
+    spoil: Callable[[Path], None], store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "copies"
+    monkeypatch.setenv(FOLDER, str(folder))
+    history = History(store, tmp_path, totals)
+    for _ in range(2):
+        ref, _ = batch(history)
+        history.publish(ref)
+    assert list(folder.iterdir())
+    spoil(folder)
+    ref, said = batch(history)
+    assert "copies" not in said
+    assert history.publish(ref)["totals"] == sorted(((f"key-{n}", 3, n) for n in range(300)), key=repr)
+
+
+def test_the_copies_that_were_longest_not_used_go_first(tmp_path: Path) -> None:
+    copies = Copies(tmp_path, most=3 * (100 + 32))
+    for name in "abc":
+        assert copies.get(name, lambda: bytes(100)) == bytes(100)
+    oldest, *others = sorted(tmp_path.iterdir())
+    for age, path in enumerate((oldest, *others)):
+        os.utime(path, (age, age))
+    copies.get("d", lambda: bytes(100))
+    assert not oldest.exists()
+    assert {*others} <= {*tmp_path.iterdir()}
+    assert (copies.fetched, copies.found) == (400, 0)
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "copies"))
+    with pytest.raises(Refused, match="the folder cannot be made"):
+        Copies.of_environment()
+    monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
+    monkeypatch.setenv(MOST, "ten")
+    with pytest.raises(Refused, match="'ten' is no number of bytes"):
+        Copies.of_environment()

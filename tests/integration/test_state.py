@@ -1,0 +1,56 @@
+"""State over batches: each step that keeps something gives what one process gives that has seen all batches."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from batches.publication import abandon
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from tests.histories import Click, History, Oracle
+from tests.running import run_groups
+
+KEYS = (*"abcdefghijkl", None)
+SCHEMES = ("cogroup", "elastic(2)", "elastic(3)", "tasks(1)", "tasks(3)", "tasks(5)", "tasks(12)")
+BATCHES = 6
+
+
+def records(chance: random.Random, now: int, count: int) -> list[Click]:
+    """Some around a minute, a few of them much too late, a few of them more than once."""
+    made = [
+        Click(chance.choice(KEYS), chance.randrange(6), max(0, now + late + chance.randrange(12)))
+        for late in chance.choices((0, -15, -40), weights=(3, 1, 1), k=count)
+    ]
+    return made + chance.sample(made, k=min(3, count))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_gives_what_one_process_gives(seed: int, store: S3Store, tmp_path: Path) -> None:
+    chance, oracle = random.Random(seed), Oracle()
+    history = History(store, tmp_path)
+    partitions = 4
+    for batch in range(BATCHES):
+        if chance.random() < 0.3:
+            partitions = chance.choice([count for count in (4, 6, 8, 12) if count >= partitions])
+        clicks = records(chance, 12 * batch, chance.randrange(1, 25))
+        views = records(chance, 12 * batch, chance.randrange(1, 15))
+        history.land(clicks, views, partitions)
+        wanted = oracle.batch(clicks, views)
+        ref = history.plan(_settings(chance), partitions)
+        match chance.randrange(3):
+            case 0:
+                run_groups(ref)
+            case 1:
+                # What a batch has left that is given up is nobody's state.
+                run_groups(ref)
+                abandon(Ledger(history.store, "kept"), "another plan")
+                ref = history.plan(_settings(chance), partitions)
+        assert history.publish(ref) == wanted, f"batch {batch}"
+
+
+def _settings(chance: random.Random) -> Settings:
+    return Settings.parse(scheme=chance.choice(SCHEMES), groups=chance.randint(1, 3))
