@@ -25,7 +25,15 @@ from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import Left, leavings, left_by, partitions_of
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, StateInput, StreamInput, TaskRef
-from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, TaskReceipt, Violation, range_digest
+from partitioning.model.receipt import (
+    MODULUS,
+    Offender,
+    PartitionReceipt,
+    TaskReceipt,
+    Violation,
+    least_and_most_read,
+    range_digest,
+)
 from partitioning.model.streams import NullKeys
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
@@ -159,6 +167,7 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
     def total(figure: str) -> int:
         return sum(getattr(seen, figure) for seen in accounts)
 
+    least, most = least_and_most_read(accounts)
     return {
         "stage": stage,
         "input": expected.input,
@@ -168,8 +177,8 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
         "start": expected.start,
         "end": expected.end,
         "planned": expected.end - expected.start,
-        "read_min": min((seen.read for seen in accounts), default=0),
-        "read_max": max((seen.read for seen in accounts), default=0),
+        "read_min": least,
+        "read_max": most,
         "taken": total("taken"),
         "dropped": total("dropped"),
         "nulls": total("nulls"),

@@ -19,6 +19,7 @@ from partitioning.model.streams import Column, Discovered
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
+from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
 from sources.landed import discover
 from spark_jobs.sql.check import check_sql
@@ -62,10 +63,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The rows of each stage, and what is proposed."""
+    """The rows of each stage, what is proposed, and the hot partitions, each with the row of what spreads it."""
 
     rows: Mapping[str, tuple[Row, ...]]
     proposal: Proposal
+    hot: tuple[tuple[HotPartition, Row], ...]
 
 
 def basis(pipeline: Pipeline, standing: Standing, past: tuple[Statistics, ...], settings: Settings) -> Basis | None:
@@ -104,11 +106,31 @@ def compare(basis: Basis, settings: Settings, texts: Sequence[str], targets: Tar
     assert plan is not None
     proposal = propose(plan, basis.history, targets)
     asked = [_asked(text, plan) for text in texts]
+    hot = tuple(_spread(basis, settings, plan))
     rows = {
-        stage.name: tuple(_rows(basis, settings, plan, stage, _candidates(stage, proposal, asked, targets)))
+        stage.name: tuple(_rows(basis, settings, plan, stage, _candidates(stage, proposal, asked, hot, targets)))
         for stage in plan.stages
     }
-    return Compared(rows, proposal)
+    return Compared(rows, proposal, hot)
+
+
+def _spread(basis: Basis, settings: Settings, plan: Plan) -> Iterator[tuple[HotPartition, Row]]:
+    """The hot partitions, each with its stage as what spreads it would have it."""
+    rows: dict[tuple[str, Scheme], Row] = {}
+    for hot in hot_partitions(plan):
+        if (hot.stage, hot.scheme) not in rows:
+            rows[hot.stage, hot.scheme] = _dealt(basis, settings, plan.stage(hot.stage), hot.scheme)
+        yield hot, rows[hot.stage, hot.scheme]
+
+
+def _dealt(basis: Basis, settings: Settings, stage: Stage, scheme: Scheme) -> Row:
+    """A stage under another scheme."""
+    try:
+        other = basis.plan(with_scheme(settings, stage.name, [step.name for step in stage.steps], scheme))
+    except Refused as refusal:
+        return Row((str(scheme),), None, refusal.findings)
+    assert other is not None
+    return Row((str(scheme),), footprint(other, other.stage(stage.name)), ())
 
 
 def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
@@ -122,7 +144,11 @@ def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
 
 
 def _candidates(
-    stage: Stage, proposal: Proposal, asked: Sequence[tuple[str, Scheme]], targets: Targets
+    stage: Stage,
+    proposal: Proposal,
+    asked: Sequence[tuple[str, Scheme]],
+    hot: Sequence[tuple[HotPartition, Row]],
+    targets: Targets,
 ) -> Iterator[tuple[str, Scheme]]:
     """Schemes to compare for a stage, each with the word that is said of it; none for unifiers."""
     if stage.unifies:
@@ -132,6 +158,9 @@ def _candidates(
     meeting = lcm(*(each.placement.partitions for each in stage.inputs))
     if len(stage.inputs) > 1 and meeting <= targets.max_tasks:
         yield f"tasks({meeting})", tasks(meeting)
+    for partition, row in hot:
+        if partition.stage == stage.name and row.figures is not None:
+            yield str(partition.scheme), partition.scheme
     for name, scheme in asked:
         if name in ("", stage.name, *(step.name for step in stage.steps)):
             yield str(scheme), scheme

@@ -33,7 +33,8 @@ SchemeTexts = Annotated[
     typer.Option(
         "--scheme",
         metavar="[STAGE=]SCHEME",
-        help="max, cogroup, elastic(F) or tasks(L), for all stages or, repeated, for one each; for a new plan only.",
+        help="max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one each; "
+        "for a new plan only.",
     ),
 ]
 Groups = Annotated[

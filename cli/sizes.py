@@ -25,12 +25,13 @@ from partitioning.model.statistics import Statistics
 from partitioning.sections import many, percent, size
 from partitioning.sizing.footprint import Footprint
 from partitioning.sizing.hotkeys import HotKey, hot_keys
+from partitioning.sizing.hotpartitions import HotPartition
 from partitioning.sizing.proposal import Proposal, Targets
 from partitioning.sizing.workload import LEFT
 
 # How many batches back the proposal looks, if no longer cool-down is asked for.
 _BATCHES = 10
-_MOST_HOT_KEYS = 20
+_MOST_HOT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,9 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json:
     compared_on = basis(pipeline, standing, past, settings)
     if compared_on is None:
         sentence = "Nothing to compare: no records have arrived yet"
-        show_json({"sentence": sentence, "stages": [], "hot_keys": None}) if as_json else show(sentence)
+        show_json({"sentence": sentence, "stages": [], "hot_partitions": [], "hot_keys": None}) if as_json else show(
+            sentence
+        )
         return
     compared = compare(compared_on, settings, asked.schemes, targets)
     hot = _hot(standing.published, past, targets)
@@ -89,7 +92,7 @@ def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -
 
 
 def show_compared(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> None:
-    """Print a table for each stage, what is proposed and why, and the hot keys."""
+    """Print a table for each stage, what is proposed and why, the hot partitions if there are any, and the hot keys."""
     show(f"{compared_on.sentence}.", *([] if compared_on.history else [_NO_HISTORY]), _LEGEND, "")
     for sized in compared.proposal.stages:
         rows = compared.rows[sized.stage]
@@ -100,6 +103,7 @@ def show_compared(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...
                 show(f"{', '.join(row.names)} is refused: {finding.what}", "")
     proposal = compared.proposal
     show(f"Task groups: {proposal.groups} proposed. {_sentence(proposal.why)}", "")
+    _show_hot_partitions(compared)
     _show_hot(hot)
 
 
@@ -159,6 +163,29 @@ def _sentence(why: str) -> str:
     return f"{why[0].upper()}{why[1:]}."
 
 
+def _show_hot_partitions(compared: Compared) -> None:
+    if not compared.hot:
+        return
+    columns = ("partition", "stage", "records", "× mean", "setting", "what it does, or what to do first")
+    rows = [
+        (str(hot), hot.stage, hot.records, float(hot.of_mean), _setting(hot, row), _spread(row))
+        for hot, row in compared.hot[:_MOST_HOT]
+    ]
+    more = [f"The heaviest {_MOST_HOT} of {len(compared.hot)}."] if len(compared.hot) > _MOST_HOT else []
+    show_table("Hot partitions", columns, rows, more)
+
+
+def _setting(hot: HotPartition, row: Row) -> str:
+    return f"--scheme '{hot.stage}={hot.scheme}'" if row.figures is not None else "none"
+
+
+def _spread(row: Row) -> str:
+    """What the setting does; where it is refused, what has to be done first."""
+    if row.figures is None:
+        return "; ".join(dict.fromkeys(finding.then for finding in row.findings))
+    return f"{many(row.figures.tasks, 'task')}, the heaviest of which reads {size(row.figures.heaviest)}"
+
+
 def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
     if hot is None:
         show("Hot keys: unknown, as there are no receipts of a published batch.")
@@ -178,9 +205,9 @@ def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
             f"{key.remedy}: {key.scheme}" if key.scheme else key.remedy,
             key.why,
         )
-        for key in hot[:_MOST_HOT_KEYS]
+        for key in hot[:_MOST_HOT]
     ]
-    more = [f"The heaviest {_MOST_HOT_KEYS} of {len(hot)}."] if len(hot) > _MOST_HOT_KEYS else []
+    more = [f"The heaviest {_MOST_HOT} of {len(hot)}."] if len(hot) > _MOST_HOT else []
     show_table("Hot keys of the last published batch", columns, rows, more)
 
 
@@ -201,6 +228,7 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
             for sized in proposal.stages
         ],
         "groups": {"proposed": proposal.groups, "why": proposal.why},
+        "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
         "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
     }
 
@@ -222,6 +250,18 @@ def _plain(row: Row) -> dict[str, Any]:
         "exchanges": figures.exchanges,
         "moved": {"records": figures.moved.records, "bytes": figures.moved.bytes},
         "groups": {"count": figures.groups, "skew": float(figures.skew)},
+    }
+
+
+def _hot_partition_plain(hot: HotPartition, row: Row) -> dict[str, Any]:
+    return {
+        "stage": hot.stage,
+        "stream": hot.stream,
+        "partition": hot.partition,
+        "records": hot.records,
+        "of_mean": float(hot.of_mean),
+        "scheme": _text(hot.scheme),
+        "refused": [as_plain(finding) for finding in row.findings],
     }
 
 

@@ -77,7 +77,7 @@ def _params(settings: Settings) -> dict[str, Param]:
             type=["null", "string"],
             title="Scheme",
             examples=["cogroup", "elastic(2)", "tasks(24)", "max"],
-            description="How many tasks: cogroup, elastic(F), tasks(L) or max; empty for the pipeline's own.",
+            description="How many tasks: cogroup, elastic(F), tasks(L), records(N), max; empty for the pipeline's own.",
             section="Plan",
         ),
         "groups": Param(

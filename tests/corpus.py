@@ -20,7 +20,7 @@ from partitioning.model.failure import ErrorKind, Failed, Failure
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
-from partitioning.model.schemes import elastic, tasks
+from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from partitioning.planning.planner import plan_batch
@@ -58,7 +58,9 @@ def documents() -> Mapping[str, Document]:
         "plan-2": plan,
         "plan.dealt-2": dealt(),
         "plan.waves-2": in_waves(),
+        "plan.ranges-2": (ranges := in_ranges()),
         "order-2": order_of(plan, identity, task, 0, ROOT, {}),
+        "order.range-2": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
         "receipt-3": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
         "verdict-2": verdict,
         "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
@@ -92,6 +94,17 @@ def dealt() -> Plan:
     first = _planned(pipeline, {"views": (9, 9, 9, 9)}, settings=settings)
     later = Settings(scheme=tasks(8), partitioners={"counted": even}, groups=3)
     return _planned(pipeline, {"views": (20, 20, 20, 20)}, settings=later, published=first)
+
+
+def in_ranges() -> Plan:
+    """A second batch in which several tasks read a hot partition, each a range of it."""
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    views = pipeline.stream("views", key="ad", partitions=3, null_keys=NullKeys.DROP)
+    parts = views.partial("count(*) AS views", by="ad", name="parts")
+    parts.combine("sum(views)::BIGINT AS views", name="totals").write("seen")
+    first = _planned(pipeline, {"views": (9, 9, 9)})
+    dealt = Settings(schemes={"parts": records(20)})
+    return _planned(pipeline, {"views": (20, 80, 9)}, settings=dealt, published=first)
 
 
 def in_waves() -> Plan:

@@ -14,7 +14,6 @@ from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import JAVA, MURMUR2, Placement
 from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.reasons import Unifying
-from partitioning.model.schemes import MAX
 from partitioning.model.tasks import Fate, Task, fate, takes
 from partitioning.model.unifiers import groups
 from partitioning.planning.partitioners.key_shares import Share
@@ -59,7 +58,7 @@ def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kep
             in_all = set.intersection(*({key for key, _ in given if key is not None} for given in inputs))
             return grouped(row for row in rows if row[0] in in_all)
         case Op.PARTIAL:
-            if step.rekeys:
+            if step.rekeys and not kept_key:
                 rows = [(new_key(step.name, row) if step.key else "", row[1]) for row in rows]
             return grouped(rows)
         case Op.PROCESS if not step.keyed:
@@ -83,8 +82,8 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 
 def keeps_key(step: Step, keys: Mapping[str, str]) -> bool:
-    """Whether a re-key names the key column that there is."""
-    return step.key == keys[step.inputs[0]] and step.expressions == (quote(step.key),)
+    """Whether a re-key, or what a partial step aggregates by, names the key column that there is."""
+    return step.key == keys[step.inputs[0]] and step.expressions[-1:] == (quote(step.key),)
 
 
 @dataclass
@@ -161,11 +160,11 @@ class ByPlan:
         """What a task takes of a partition."""
         if isinstance(read, StreamInput):
             planned = plan.stream(read.name).range(number)
-            rows = landed[read.name][number][planned.start : planned.end]
+            start, rows = planned.start, landed[read.name][number][planned.start : planned.end]
         else:
-            rows = self.held[read.name][number]
+            start, rows = 0, self.held[read.name][number]
         assert all(key is None or lies(key, read.placement, number) for key, _ in rows)
-        return [row for row in rows if is_taken(task, read, number, row[0])]
+        return [row for offset, row in enumerate(rows, start) if is_taken(task, read, number, row[0], offset)]
 
     @staticmethod
     def _left(
@@ -177,7 +176,7 @@ class ByPlan:
             for row in given[step.name]:
                 if row[0] is None or task.null_keys:
                     residue = 0
-                elif stage.scheme == MAX:
+                elif not stage.scheme.keeps_keys:
                     residue = task.task
                 elif h is None or stage.cosets == 1:
                     residue = task.owns[0]
@@ -237,12 +236,12 @@ def lies(key: str, placement: Placement, number: int) -> bool:
     return partition_of(key, placement) == number % placement.partitions
 
 
-def is_taken(task: Task, read: Input, partition: int, key: str | None) -> bool:
+def is_taken(task: Task, read: Input, partition: int, key: str | None, offset: int) -> bool:
     """Whether a task takes a record of an input, with a key or without."""
     h = None if key is None else _hash(task, read, key)
     if isinstance(read, StreamInput):
-        return fate(task, read.name, read.null_keys, partition, h) is Fate.TAKEN
-    return takes(task, read.name, partition, h)
+        return fate(task, read.name, read.null_keys, partition, h, offset) is Fate.TAKEN
+    return takes(task, read.name, partition, h, offset)
 
 
 def _hash(task: Task, read: Input, key: str) -> int:

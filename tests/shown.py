@@ -203,6 +203,8 @@ def _why(scheme: Scheme, counts: Sequence[int], cosets: int) -> TaskCountReason:
     match scheme.kind:
         case SchemeKind.MAX:
             return OnePerPartition()
+        case SchemeKind.RECORDS:
+            raise NotImplementedError("its tasks go by the records of a plan")
         case SchemeKind.TASKS:
             return AsAsked(cosets)
         case SchemeKind.COGROUP | SchemeKind.ELASTIC:

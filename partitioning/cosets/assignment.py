@@ -64,6 +64,11 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
     _check(streams)
     readings = [Reading(name, count) for name, count in streams]
     tasks = scheme.tasks([count for _, count in streams])
+    if scheme.most_records is not None:
+        what = f"scheme {scheme} goes by the records of a batch, of which partition counts say nothing"
+        raise Refused(
+            Finding(what, "scheme", "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records")
+        )
     if scheme == MAX:
         return Assignment(str(scheme), assign_each(readings))
     _check_size(readings, tasks)

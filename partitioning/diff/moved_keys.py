@@ -101,7 +101,8 @@ class _Pair(Value, frozen=True, dict=True):
         """The handover of a stream, if there is one."""
         old, new = self.old.readers(read.name), self.new.readers(read.name)
         numbers = [number for number in sorted(new) if self.old.keyed or number in old]
-        if self._same or not numbers:
+        # No key is anybody's where tasks take ranges: there is nothing to hand over.
+        if self._same or not numbers or self.old.in_ranges or self.new.in_ranges:
             return
         count = read.placement.partitions
         keys, groups = ([1 - stays for stays in self._kept(kind, numbers, count, (old, new))] for kind in self._labels)
@@ -225,7 +226,7 @@ def _groups(plan: Plan) -> dict[TaskRef, int]:
 
 def _identity(task: Task) -> object:
     """What makes a task the same in two plans: the residues it owns, or what it reads if it owns none."""
-    return task.null_keys, task.owns, () if task.owns else tuple(sorted(task.reads.items()))
+    return task.null_keys, task.owns, task.span, () if task.owns else tuple(sorted(task.reads.items()))
 
 
 def _readers(plan: Plan) -> Mapping[type, Mapping[str, list[Stage]]]:

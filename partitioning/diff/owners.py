@@ -51,6 +51,11 @@ class Side(Value, frozen=True, dict=True):
         return any(task.owns for task in self.takers)
 
     @cached_property
+    def in_ranges(self) -> bool:
+        """Whether tasks read ranges of partitions, so that a key may be several tasks'."""
+        return any(task.span is not None for task in self.takers)
+
+    @cached_property
     def owners(self) -> dict[int, int]:
         """The task of each residue modulo L, in a stage that keeps keys together."""
         return {residue: task.task for task in self.takers for residue in task.owns}

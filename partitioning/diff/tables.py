@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from partitioning.model.graph import Step
+from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
 from partitioning.values import Value
 
@@ -111,7 +111,8 @@ class _Origins:
             return {}
         return {
             "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
-            "key": (step.key, step.key_format, step.rekeys),
+            # Where the rows of a partial step lie does not change them.
+            "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
             "state": step.state,
             "function": (step.function, step.columns),
         }

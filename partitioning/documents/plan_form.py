@@ -1,23 +1,26 @@
 """The form in which a plan is stored: what is long, and follows from a rule, is drawn together.
 
 The partitions of a stream are stored by columns. Of a stage's tasks only those are stored that are not as the
-coset rule has them.
+coset rule has them, or the ranges that a scheme deals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from partitioning.cosets.assignment import stage_tasks
+from partitioning.cosets.ranges import dealt_ranges
 from partitioning.documents.columns import from_columns, to_columns
 from partitioning.model.plan import Input, Plan, PlannedPartition, Stage
-from partitioning.model.reasons import AllTogether, TaskCountReason
-from partitioning.model.schemes import MAX, Scheme
+from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
+from partitioning.model.schemes import Scheme
 from partitioning.model.tasks import Task
 from partitioning.values import Value
+
+_Partitions = Mapping[str, Sequence[PlannedPartition]]
 
 
 def to_form(plan: Plan) -> dict[str, Any]:
@@ -25,7 +28,8 @@ def to_form(plan: Plan) -> dict[str, Any]:
     streams = [
         _fields(stream) | {"partitions": to_columns(PlannedPartition, stream.partitions)} for stream in plan.streams
     ]
-    stages = [_fields(stage) | {"tasks": _exceptions(_by_rule(stage), stage.tasks)} for stage in plan.stages]
+    read = {stream.name: stream.partitions for stream in plan.streams}
+    stages = [_fields(stage) | {"tasks": _exceptions(_by_rule(stage, read), stage.tasks)} for stage in plan.stages]
     return _fields(plan) | {"streams": streams, "stages": stages}
 
 
@@ -33,8 +37,9 @@ def from_form(stored: dict[str, Any]) -> dict[str, Any]:
     """What `to_form` drew together, ready to be a plan. Raises what plain data does that is none of this."""
     for stream in stored["streams"]:
         stream["partitions"] = from_columns(PlannedPartition, stream["partitions"])
+    read = {stream["declared"]["name"]: stream["partitions"] for stream in stored["streams"]}
     for stage in stored["stages"]:
-        stage["tasks"] = _with_exceptions(_stage_by_rule(stage), stage["tasks"])
+        stage["tasks"] = _with_exceptions(_stage_by_rule(stage, read), stage["tasks"])
     return stored
 
 
@@ -42,20 +47,23 @@ def _fields(value: Value) -> dict[str, Any]:
     return msgspec.structs.asdict(value)
 
 
-def _by_rule(stage: Stage) -> tuple[Task, ...]:
-    """The tasks that the coset rule gives a stage."""
-    return _ruled(stage.inputs, stage.scheme, stage.cosets, stage.why)
+def _by_rule(stage: Stage, read: _Partitions) -> tuple[Task, ...]:
+    """The tasks that the coset rule gives a stage, or its scheme by what is `read` of each stream."""
+    return _ruled(stage.inputs, stage.scheme, stage.cosets, stage.why, read)
 
 
-def _stage_by_rule(stored: dict[str, Any]) -> tuple[Task, ...]:
+def _stage_by_rule(stored: dict[str, Any], read: _Partitions) -> tuple[Task, ...]:
     inputs = msgspec.convert(stored["inputs"], tuple[Input, ...])
     scheme, why = msgspec.convert(stored["scheme"], Scheme), msgspec.convert(stored["why"], TaskCountReason)
-    return _ruled(inputs, scheme, msgspec.convert(stored["cosets"], int), why)
+    return _ruled(inputs, scheme, msgspec.convert(stored["cosets"], int), why, read)
 
 
-def _ruled(inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason) -> tuple[Task, ...]:
-    owners = None if scheme == MAX else [(residue,) for residue in range(cosets)]
-    return stage_tasks(inputs, cosets, owners, gathered=isinstance(why, AllTogether))
+def _ruled(
+    inputs: Sequence[Input], scheme: Scheme, cosets: int, why: TaskCountReason, read: _Partitions
+) -> tuple[Task, ...]:
+    owners = [(residue,) for residue in range(cosets)] if scheme.keeps_keys else None
+    tasks = stage_tasks(inputs, cosets, owners, gathered=isinstance(why, AllTogether))
+    return dealt_ranges(tasks, read, why.records) if isinstance(why, InRanges) else tasks
 
 
 def _exceptions(ruled: Sequence[Task], tasks: Sequence[Task]) -> dict[str, Any]:

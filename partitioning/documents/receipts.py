@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import states_left
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import Left, leavings, left_by, partitions_of, writers_of
-from partitioning.model.plan import Plan, StreamInput, TaskGroup
+from partitioning.model.leaving import Left, LeftPartition, leavings, left_by, partitions_of, writers_of
+from partitioning.model.plan import Plan, PlannedPartition, StreamInput, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
 
 
@@ -111,17 +111,17 @@ def _misread(plan: Plan, left: Left, receipt: TaskReceipt) -> Iterator[str]:
 
 def _planned(plan: Plan, left: Left, receipt: TaskReceipt) -> dict[tuple[str, int], str]:
     """The ranges that a task was to read, as text, by input and partition."""
-    reads = plan.task(receipt.task).reads
+    task = plan.task(receipt.task)
     planned: dict[tuple[str, int], str] = {}
     for read in plan.stage(receipt.task.stage).inputs:
-        numbers = reads.get(read.name, ())
+        partitions: Sequence[PlannedPartition | LeftPartition] = ()
         if isinstance(read, StreamInput):
-            stream = plan.stream(read.name)
-            planned |= {(read.name, number): str(stream.range(number)) for number in numbers}
+            partitions = plan.stream(read.name).read_by(task)
         else:
-            for partition in partitions_of(left, read.name, numbers):
-                number = partition.partition
-                planned[read.name, number] = f"{read.name}-{number}@[{partition.start},{partition.end})"
+            partitions = partitions_of(left, read.name, task.reads.get(read.name, ()))
+        for partition in partitions:
+            number = partition.partition
+            planned[read.name, number] = f"{read.name}-{number}@[{partition.start},{partition.end})"
     return planned
 
 

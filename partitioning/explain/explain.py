@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
@@ -188,28 +188,25 @@ def _input(source: Input) -> str:
 
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
-    records = sum(
-        len(plan.stream(stream.name).range(partition))
-        for stream in stage.streams
-        for partition in task.reads.get(stream.name, ())
-    )
+    read = (planned for stream in stage.streams for planned in plan.stream(stream.name).read_by(task))
+    records = sum(planned.end - planned.start for planned in read)
     return (
         str(task.task),
         str(groups[TaskRef(stage.name, task.task)]),
         cut(runs(task.owns)) if stage.partitioner else "",
-        *(_reading(plan, source, task.reads.get(source.name, ())) for source in stage.inputs),
+        *(_reading(plan, source, task) for source in stage.inputs),
         f"{records:,}" if stage.streams else "",
         "records without a key only" if task.null_keys else _filters(stage, task),
         _left_until(plan, stage, task),
     )
 
 
-def _reading(plan: Plan, source: Input, partitions: Sequence[int]) -> str:
+def _reading(plan: Plan, source: Input, task: Task) -> str:
     """What a task reads of an input: which partitions, of a stream with the offsets."""
     if not isinstance(source, StreamInput):
-        return cut(runs(partitions))
-    ranges = [plan.stream(source.name).range(partition) for partition in partitions]
-    return cut([f"{offsets.partition.partition}@[{offsets.start},{offsets.end})" for offsets in ranges])
+        return cut(runs(task.reads.get(source.name, ())))
+    read = plan.stream(source.name).read_by(task)
+    return cut([f"{planned.partition}@[{planned.start},{planned.end})" for planned in read])
 
 
 def _filters(stage: Stage, task: Task) -> str:

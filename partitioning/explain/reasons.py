@@ -23,6 +23,7 @@ from partitioning.model.reasons import (
     GroupLeft,
     HeldTooLittle,
     HeldTooMuch,
+    InRanges,
     LastLocation,
     LocationFull,
     LocationGone,
@@ -89,8 +90,9 @@ def stage_reason(stage: Stage) -> str:
         parts.append(f"dealt to {sum(1 for task in stage.tasks if task.owns)} tasks by {stage.partitioner}")
     if not isinstance(stage.why, AllTogether | BeforeMoving | Unifying):
         filtered = [source.name for source in stage.inputs if any(source.name in task.filters for task in stage.tasks)]
+        whole = "each offset in one task" if isinstance(stage.why, InRanges) else "whole partitions"
         reading = f"{listed(filtered)} filtered by h(key) mod {stage.cosets}"
-        parts.append(reading if filtered else "whole partitions, no filter")
+        parts.append(reading if filtered else f"{whole}, no filter")
         parts += _choice(stage)
     return "; ".join([*parts, *_changes(stage)])
 
@@ -182,6 +184,9 @@ def _task_count(stage: Stage) -> str:
     match stage.why:
         case OnePerPartition():
             return f"one task per stream partition, {stage.cosets} in all"
+        case InRanges(partitions, records):
+            most = many(records, "record")
+            return f"{many(partitions, 'stream partition')} in tasks of at most {most}, {stage.cosets} in all"
         case BeforeMoving():
             return "one task per stream partition"
         case AllTogether(steps):

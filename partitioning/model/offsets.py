@@ -66,6 +66,20 @@ class StreamPartition(Value, frozen=True, order=True):
         return cls(match["stream"], int(match["partition"]))
 
 
+class Span(Value, frozen=True, order=True, gc=False):
+    """The offsets `start` (included) to `end` (excluded) of a partition that is named beside it.
+
+    >>> print(Span(100, 250))
+    [100,250)
+    """
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"[{self.start},{self.end})"
+
+
 class OffsetRange(Value, frozen=True, order=True):
     """The offsets `start` (included) to `end` (excluded) of a stream partition.
 

@@ -175,8 +175,7 @@ def _ordered(plan: Plan, stage: Stage, task: Task, left: Left) -> Iterator[Order
         match read:
             case StreamInput():
                 stream = plan.stream(read.name)
-                partitions = tuple(stream.partitions[number] for number in numbers)
-                yield OrderedStream(read, stream.declared, stream.columns, partitions)
+                yield OrderedStream(read, stream.declared, stream.columns, stream.read_by(task))
             case ExchangeInput() | ResultInput() | StateInput():
                 yield OrderedParts(read, partitions_of(left, read.name, numbers))
             case _:

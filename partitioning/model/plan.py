@@ -12,13 +12,13 @@ from typing import ClassVar
 from msgspec import field
 
 from partitioning.model.graph import Step, Write
-from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
 from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason, Unifying
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.tasks import Task
-from partitioning.values import Document, Value
+from partitioning.values import Document, Value, replace
 
 VERSION = "0.2.0"
 
@@ -37,6 +37,12 @@ class PlannedPartition(Value, frozen=True, gc=False):
     bytes: int
     files: tuple[InputFile, ...]
 
+    def within(self, span: Span) -> PlannedPartition:
+        """What a task reads of it that has these offsets only: their files, and their share of the bytes."""
+        files = tuple(file for file in self.files if max(file.start, span.start) < min(file.end, span.end))
+        size = sum(file.share(span.start, span.end) for file in files)
+        return replace(self, start=span.start, end=span.end, bytes=size, files=files)
+
 
 class PlannedStream(Value, frozen=True):
     """A stream in this batch: its declaration, its columns, and every partition by number."""
@@ -53,6 +59,11 @@ class PlannedStream(Value, frozen=True):
         """What the batch reads of a partition."""
         planned = self.partitions[partition]
         return OffsetRange(StreamPartition(self.name, partition), planned.start, planned.end)
+
+    def read_by(self, task: Task) -> tuple[PlannedPartition, ...]:
+        """The partitions that a task reads, each with what the task reads of it."""
+        partitions = (self.partitions[number] for number in task.reads.get(self.name, ()))
+        return tuple(partitions if task.span is None else (planned.within(task.span) for planned in partitions))
 
 
 class PlannedWrite(Value, frozen=True):

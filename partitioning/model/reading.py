@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
+
+# A stage, an input of it, a partition, and the offsets if they are not all.
+_Read = tuple[str, str, int, Span | None]
 
 
 def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ...]:
@@ -12,7 +16,7 @@ def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ..
 
     They are of one stage. Both are in the order of the group.
     """
-    companies: dict[tuple[str, str, int], int] = {}
+    companies: dict[_Read, int] = {}
     joined = list(range(len(group.tasks)))
 
     def root(number: int) -> int:
@@ -32,7 +36,9 @@ def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ..
     return tuple(map(tuple, members.values()))
 
 
-def _partitions(plan: Plan, task: TaskRef) -> Iterator[tuple[str, str, int]]:
-    for name, numbers in plan.task(task).reads.items():
+def _partitions(plan: Plan, ref: TaskRef) -> Iterator[_Read]:
+    task = plan.task(ref)
+    for name, numbers in task.reads.items():
         for number in numbers:
-            yield task.stage, name, number
+            # Ranges of one partition have no record in common.
+            yield ref.stage, name, number, task.span

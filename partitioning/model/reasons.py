@@ -12,6 +12,13 @@ class OnePerPartition(Value, frozen=True, tag="one per partition", tag_field="re
     """Each partition that the stage reads has a task."""
 
 
+class InRanges(Value, frozen=True, tag="in ranges", tag_field="reason"):
+    """Each of so many `partitions` that the stage reads has tasks of at most so many of its `records` each."""
+
+    partitions: int
+    records: int
+
+
 class AllTogether(Value, frozen=True, tag="all together", tag_field="reason"):
     """There is one task, as these `steps` need all records together."""
 
@@ -48,7 +55,7 @@ class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):
     unifiers: int
 
 
-TaskCountReason = OnePerPartition | AllTogether | AsAsked | GcdOf | BeforeMoving | Unifying
+TaskCountReason = OnePerPartition | InRanges | AllTogether | AsAsked | GcdOf | BeforeMoving | Unifying
 
 
 class CountChange(Value, frozen=True, order=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
 
@@ -86,6 +87,17 @@ class PartitionReceipt(Value, frozen=True):
     keys: int
     offenders: tuple[Offender, ...]
     heavy: tuple[HeavyKey, ...]
+
+
+def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
+    """How many records tasks of one stage read of a partition: those that read least of it, and those that read most.
+
+    Ranges that different tasks read are added up, as none of them reads all.
+    """
+    by_range: dict[tuple[int, int], list[int]] = {}
+    for receipt in seen:
+        by_range.setdefault((receipt.start, receipt.end), []).append(receipt.read)
+    return sum(map(min, by_range.values())), sum(map(max, by_range.values()))
 
 
 class TaskReceipt(Value, frozen=True):

@@ -10,21 +10,24 @@ from math import gcd
 from partitioning.errors import Finding, Refused
 from partitioning.values import Value
 
-_TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks)(?:\((?P<number>-?[0-9]{1,18})\))?")
-_NEXT = "use max, cogroup, elastic(F) or tasks(L) with F and L at least 1"
+_TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks|records)(?:\((?P<number>-?[0-9]{1,18})\))?")
+_NEXT = "use max, cogroup, elastic(F), tasks(L) or records(N) with F, L and N at least 1"
 
 
 class SchemeKind(StrEnum):
-    """A rule for L. `elastic` and `tasks` have a number."""
+    """A rule for L. All but `max` and `cogroup` have a number."""
 
     MAX = "max"
     COGROUP = "cogroup"
     ELASTIC = "elastic"
     TASKS = "tasks"
+    RECORDS = "records"
 
 
 class Scheme(Value, frozen=True, order=True):
-    """`max`, `cogroup` (both SAMZA-71), `elastic(F)` (Samza's virtual tasks) or `tasks(L)`.
+    """`max`, `cogroup` (both SAMZA-71), `elastic(F)` (Samza's virtual tasks), `tasks(L)` or `records(N)`.
+
+    Under `records(N)` each stream partition has its own tasks, as many as take N of its records each at most.
 
     >>> print(Scheme.parse("elastic(2)"), COGROUP)
     elastic(2) cogroup
@@ -34,10 +37,11 @@ class Scheme(Value, frozen=True, order=True):
     number: int | None = None
 
     def __post_init__(self) -> None:
-        if (self.number is None) == (self.kind in {SchemeKind.ELASTIC, SchemeKind.TASKS}):
+        if (self.number is None) != (self.kind in {SchemeKind.MAX, SchemeKind.COGROUP}):
             raise Refused(Finding(f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT))
         if self.number is not None and self.number < 1:
-            raise Refused(Finding(f"{self} asks for {self.number} tasks", "scheme", _NEXT))
+            noun = "records a task" if self.kind is SchemeKind.RECORDS else "tasks"
+            raise Refused(Finding(f"{self} asks for {self.number} {noun}", "scheme", _NEXT))
 
     def __str__(self) -> str:
         return str(self.kind.value) if self.number is None else f"{self.kind}({self.number})"
@@ -59,15 +63,27 @@ class Scheme(Value, frozen=True, order=True):
         (12, 4, 2)
         >>> elastic(3).tasks([8, 12]), tasks(24).tasks([8, 12])
         (12, 24)
+
+        Under `records(N)` it is the least that there are, as many as under `max`.
         """
         match self.kind:
-            case SchemeKind.MAX:
+            case SchemeKind.MAX | SchemeKind.RECORDS:
                 return sum(counts)
             case SchemeKind.TASKS:
                 assert self.number is not None
                 return self.number
             case SchemeKind.COGROUP | SchemeKind.ELASTIC:
                 return gcd(*counts) * self.factor
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether all records of a key are one task's: not where tasks go by stream partitions."""
+        return self.kind not in {SchemeKind.MAX, SchemeKind.RECORDS}
+
+    @property
+    def most_records(self) -> int | None:
+        """N of `records(N)`, else None."""
+        return self.number if self.kind is SchemeKind.RECORDS else None
 
     @property
     def factor(self) -> int:
@@ -87,3 +103,8 @@ def elastic(factor: int) -> Scheme:
 def tasks(number: int) -> Scheme:
     """So many tasks, whatever the partition counts are."""
     return Scheme(SchemeKind.TASKS, number)
+
+
+def records(number: int) -> Scheme:
+    """So many tasks for each stream partition that none takes more than `number` of its records."""
+    return Scheme(SchemeKind.RECORDS, number)

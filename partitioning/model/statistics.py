@@ -9,7 +9,7 @@ from msgspec import field
 
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
 from partitioning.values import Value
 
 
@@ -76,11 +76,14 @@ def most_groups(plan: Plan) -> int:
 
 
 def _read(tasks: Iterable[TaskReceipt]) -> dict[str, int]:
-    parts: dict[tuple[str, int], int] = {}
+    by_stage: dict[tuple[str, int, str], list[PartitionReceipt]] = {}
     for task in tasks:
         for seen in task.partitions:
-            where = seen.input, seen.partition
-            parts[where] = max(parts.get(where, 0), seen.read)
+            by_stage.setdefault((seen.input, seen.partition, task.task.stage), []).append(seen)
+    parts: dict[tuple[str, int], int] = {}
+    for (stream, partition, _), receipts in by_stage.items():
+        _, most = least_and_most_read(receipts)
+        parts[stream, partition] = max(parts.get((stream, partition), 0), most)
     counts: Counter[str] = Counter()
     for (stream, _), records in parts.items():
         counts[stream] += records
@@ -98,11 +101,10 @@ def _written(plan: Plan, tasks: Iterable[TaskReceipt]) -> dict[str, int]:
 
 def _figures(plan: Plan, receipt: TaskReceipt) -> TaskFigures:
     stage = plan.stage(receipt.task.stage)
-    reads = stage.tasks[receipt.task.task].reads
-    streams = {read.name: plan.stream(read.name) for read in stage.streams}
+    task = stage.tasks[receipt.task.task]
     return TaskFigures(
         sum(seen.read for seen in receipt.partitions),
-        sum(streams[name].partitions[number].bytes for name in reads if name in streams for number in reads[name]),
+        sum(planned.bytes for read in stage.streams for planned in plan.stream(read.name).read_by(task)),
         receipt.milliseconds / 1000,
         sum(seen.taken for seen in receipt.partitions),
     )

@@ -82,6 +82,10 @@ class InputFile(Value, frozen=True, order=True, gc=False):
     start: int
     end: int
 
+    def share(self, start: int, end: int) -> int:
+        """How many of its bytes the offsets [start, end) have, if all records are of one size."""
+        return self.size * (min(self.end, end) - max(self.start, start)) // (self.end - self.start)
+
 
 class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, without a gap. `etags` pin their content."""

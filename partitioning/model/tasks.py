@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
+from partitioning.model.offsets import Span
 from partitioning.model.streams import NullKeys
 from partitioning.values import Value
 
@@ -26,14 +27,15 @@ class Residues(Value, frozen=True, order=True):
         return f"h(key) mod {self.modulus} {'=' if len(self.residues) == 1 else 'in'} {listed}"
 
 
-class Task(Value, frozen=True):
+class Task(Value, frozen=True, repr_omit_defaults=True):
     """The unit of a stage: `reads` maps each input to partition numbers, ascending.
 
     `owns` are the residues, modulo the stage's cosets, of the keys that are the task's: its own number under
     the coset rule, none where keys are not kept together. `filters` has an entry for each input of which it
     reads partitions that hold other tasks' keys as well. `keyless` are those of its partitions whose records
-    without a key are its to account for. A task for `null_keys` takes nothing else. What it takes of a partition
-    says `takes`.
+    without a key are its to account for. A task for `null_keys` takes nothing else. One with `offsets` reads only
+    these of its one partition, of which other tasks read the rest; plans without such tasks do not say it. What it
+    takes of a partition says `takes`.
     """
 
     task: int
@@ -42,19 +44,31 @@ class Task(Value, frozen=True):
     null_keys: bool = False
     owns: tuple[int, ...] = ()
     keyless: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    offsets: Span | UnsetType = UNSET
+
+    @property
+    def span(self) -> Span | None:
+        """The offsets that it reads of its one partition; None if it reads all that the batch does."""
+        return self.offsets if isinstance(self.offsets, Span) else None
 
 
-def takes(task: Task, read: str, partition: int, h: int | None) -> bool:
+def takes(task: Task, read: str, partition: int, h: int | None, offset: int | None = None) -> bool:
     """Whether a record in a partition of the input `read` is the task's: with a key of hash h, or without one (None).
 
-    What becomes of a record without a key that is its own is for its stream to say: see `streams.NullKeys`.
-    This is the rule that plans are checked by and that tasks obey; `taken` is the same for all keys at once.
+    Without an `offset` it is asked of a record that the task reads. What becomes of a record without a key that is its
+    own is for its stream to say: see `streams.NullKeys`. This is the rule that plans are checked
+    by and that tasks obey; `taken` is the same for all keys at once.
 
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
     >>> takes(half, "views", 3, 9), takes(half, "views", 3, 11), takes(half, "views", 1, None)
     (True, False, True)
+    >>> late = Task(4, {"views": (3,)}, keyless={"views": (3,)}, offsets=Span(100, 250))
+    >>> takes(late, "views", 3, 9, 100), takes(late, "views", 3, 9, 99), takes(late, "views", 3, None, 250)
+    (True, False, False)
     """
     if partition not in task.reads.get(read, ()):
+        return False
+    if offset is not None and task.span is not None and not task.span.start <= offset < task.span.end:
         return False
     if h is None:
         return partition in task.keyless.get(read, ())
@@ -99,14 +113,14 @@ class Fate(StrEnum):
     LEFT = "left"
 
 
-def fate(task: Task, read: str, null_keys: NullKeys, partition: int, h: int | None) -> Fate:
+def fate(task: Task, read: str, null_keys: NullKeys, partition: int, h: int | None, offset: int | None = None) -> Fate:
     """What a task does with a record of a stream, which says what becomes of its records without a key.
 
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
     >>> [str(fate(half, "views", NullKeys.DROP, *record)) for record in ((1, 9), (1, 13), (1, None), (3, None))]
     ['taken', 'left', 'dropped', 'left']
     """
-    if not takes(task, read, partition, h):
+    if not takes(task, read, partition, h, offset):
         return Fate.LEFT
     if h is not None:
         return Fate.TAKEN

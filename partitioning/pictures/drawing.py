@@ -187,7 +187,8 @@ def _tasks(stage: Stage, groups: Mapping[TaskRef, int]) -> Iterator[Box]:
 def _task(stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> Box:
     group = groups[TaskRef(stage.name, task.task)]
     owns = (f"owns {_numbers(task.owns)}",) if stage.partitioner else ()
-    reads = _few([f"{name} {_numbers(numbers)}" for name, numbers in task.reads.items() if numbers], "input")
+    offsets = "" if task.span is None else f"@{task.span}"
+    reads = _few([f"{name} {_numbers(numbers)}{offsets}" for name, numbers in task.reads.items() if numbers], "input")
     keys = ("records without a key",) if task.null_keys else ()
     lines = (f"task {task.task}", f"group {group}", *owns, *reads, *keys)
     return Box(f"task {task.task}", "task", lines, group=group)

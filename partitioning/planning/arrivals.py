@@ -110,5 +110,5 @@ def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, 
     files = tuple(file for file in discovered.files if max(file.start, start) < min(file.end, end))
     if len(files) == len(discovered.files):
         files = discovered.files  # one tuple, not two: there may be a million
-    size = sum(file.size * (min(file.end, end) - max(file.start, start)) // (file.end - file.start) for file in files)
+    size = sum(file.share(start, end) for file in files)
     return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files)

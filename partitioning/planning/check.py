@@ -22,6 +22,7 @@ from partitioning.model.plan import (
 )
 from partitioning.model.reasons import Unifying
 from partitioning.model.streams import Stream
+from partitioning.planning.ranges import misdealt
 from partitioning.planning.reach import NEXT, listed, uncovered
 
 
@@ -29,9 +30,9 @@ def check_plan(plan: Plan) -> Plan:
     """The plan itself, if each record it reads reaches one task of each stage, and equal keys reach the same one.
 
     Raises Refused with all findings: partitions that are missing or out of order; keys of a partition that reach
-    no task or several, or do not meet where they have to; exchanges that nobody writes or reads; results and
-    state that lie elsewhere than where they were left; stages that read what is not there yet; tasks that are in
-    no group, in several, or beside those of another wave.
+    no task or several, or do not meet where they have to; ranges that do not make up what is read; exchanges that
+    nobody writes or reads; results and state that lie elsewhere than where they were left; stages that read what is
+    not there yet; tasks that are in no group, in several, or beside those of another wave.
     """
     if findings := list(_names(plan)):
         raise Refused(*findings)
@@ -39,6 +40,7 @@ def check_plan(plan: Plan) -> Plan:
     findings.extend(_streams(plan))
     for stage in plan.stages:
         findings.extend(uncovered(stage, handed.left))
+        findings.extend(misdealt(plan, stage))
         findings.extend(handed.whole(stage))
         findings.extend(finding for source in stage.inputs for finding in handed.missing(stage, source))
     findings.extend(finding for exchange in plan.exchanges for finding in handed.exchange(exchange))

@@ -17,6 +17,7 @@ from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.sizes import counted, sized
+from partitioning.planning.stages.ranges import spread
 from partitioning.planning.stages.stages import cut
 from partitioning.planning.stages.states import Kept
 from partitioning.values import replace
@@ -55,7 +56,8 @@ def plan_batch(
     streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
-    graph, moved = cuts(pipeline.graph, statistics or _arrived(batch, streams))
+    known = statistics or _arrived(batch, streams)
+    graph, moved = cuts(spread(pipeline, settings, known), known)
     staged = cut(
         pipeline,
         results,
@@ -65,6 +67,7 @@ def plan_batch(
         published=published,
         statistics=statistics,
         batch=batch,
+        streams=streams,
         kept=kept,
     )
     plan = Plan(

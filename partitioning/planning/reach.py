@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import gcd
 
 from partitioning.errors import Finding
+from partitioning.model.offsets import Span
 from partitioning.model.plan import Input, Stage, StreamInput
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Residues, Task, taken
@@ -74,16 +75,22 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
 
 
 def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
-    """One of the tasks that read a partition accounts for its records without a key."""
+    """One of the tasks that read a partition, or a range of it, accounts for its records without a key."""
     accounts = Counter(
-        partition
+        (partition, span)
         for task in stage.tasks
+        for span in (task.span,)
         for partition in task.keyless.get(read.name, ())
         if partition in task.reads.get(read.name, ())
     )
+    spans: dict[int, list[Span | None]] = {}
+    for task in stage.tasks:
+        if task.span is not None:
+            for partition in task.reads.get(read.name, ()):
+                spans.setdefault(partition, []).append(task.span)
     # By key they lie in partition 0, for each of its unifiers.
     holding = read.numbers[:: max(1, read.placement.partitions)] if _is_by_key(read) else read.numbers
-    wrong = [partition for partition in holding if accounts[partition] != 1]
+    wrong = [number for number in holding if any(accounts[number, span] != 1 for span in spans.get(number, (None,)))]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
         yield Finding(what, where, NEXT)
@@ -103,7 +110,7 @@ def _is_by_key(read: Input) -> bool:
 
 
 class _Reach:
-    """How much of each partition of an input reaches tasks, counted in cosets of the stage."""
+    """How much of each partition of an input, or range of it, reaches tasks, counted in cosets of the stage."""
 
     def __init__(self, stage: Stage, read: Input) -> None:
         self._stage = stage
@@ -112,7 +119,7 @@ class _Reach:
         # Partition p holds the cosets that are ≡ p modulo this: so many.
         self._step = gcd(read.placement.partitions, stage.cosets) if self._keyed else stage.cosets
         self._held = stage.cosets // self._step if self._step else 0
-        self._reached = dict.fromkeys(read.numbers, 0)
+        self._reached: dict[int, Counter[Span | None]] = {number: Counter() for number in read.numbers}
 
     def findings(self, tasks: Sequence[Task], *, keeps: bool) -> Iterator[Finding]:
         """Every coset of a partition must reach one task: its owner, where the stage `keeps` keys together."""
@@ -121,7 +128,7 @@ class _Reach:
             if wrong := self._count(task, keeps=keeps and self._keyed):
                 yield Finding(f"task {task.task} {wrong}", where, NEXT)
         for partition, reached in self._reached.items():
-            if reached != self._held:
+            if any(count != self._held for count in reached.values() or [0]):
                 readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))
                 what = f"its records do not reach exactly one task each (tasks that read it: {readers or 'none'})"
                 yield Finding(what, f"{self._input.name}-{partition}, {where}", NEXT)
@@ -139,7 +146,7 @@ class _Reach:
             if keeps and takes != owned[place]:
                 wrong = f"takes keys of {name} that belong to other tasks"
             if partition in self._reached:
-                self._reached[partition] += takes
+                self._reached[partition][task.span] += takes
             else:
                 wrong = f"reads {name}-{partition}, which is not there to be read"
         return wrong

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from partitioning.model.graph import Graph
-from partitioning.model.plan import Exchange, Input, Plan, PlannedStream, StateInput, StreamInput, TaskRef
+from partitioning.model.plan import Exchange, Input, Plan, PlannedStream, Stage, StateInput, StreamInput, TaskRef
 from partitioning.model.statistics import Statistics
+from partitioning.model.tasks import Task
 from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.groups.grouping import SizedTask
 from partitioning.values import Value, replace
@@ -40,13 +41,23 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
             for source in stage.inputs
         }
         for task in stage.tasks:
-            read = [(inputs[name], numbers) for name, numbers in task.reads.items()]
-            size = sum(sizes.bytes[number] for sizes, numbers in read for number in numbers)
-            records = sum(sizes.records[number] for sizes, numbers in read for number in numbers)
-            waves.setdefault(stage.wave, []).append(
-                SizedTask(TaskRef(stage.name, task.task), size, records, task.reads)
-            )
+            waves.setdefault(stage.wave, []).append(_sized(plan, stage, task, inputs))
     return waves
+
+
+def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) -> SizedTask:
+    ref = TaskRef(stage.name, task.task)
+    if task.span is not None:
+        read = [planned for source in stage.streams for planned in plan.stream(source.name).read_by(task)]
+        # No other task reads a record of these.
+        return SizedTask(ref, sum(part.bytes for part in read), sum(part.end - part.start for part in read), {})
+    sizes = [(inputs[name], numbers) for name, numbers in task.reads.items()]
+    return SizedTask(
+        ref,
+        sum(each.bytes[number] for each, numbers in sizes for number in numbers),
+        sum(each.records[number] for each, numbers in sizes for number in numbers),
+        task.reads,
+    )
 
 
 class _FromSteps:

@@ -40,8 +40,11 @@ class Footprint(Value, frozen=True):
 def footprint(plan: Plan, stage: Stage) -> Footprint:
     """The figures of one stage of a plan."""
     sizes = {source.name: _sizes(plan, source) for source in stage.inputs}
-    read = [sum(sizes[name][part] for name in task.reads for part in task.reads[name]) for task in stage.tasks]
-    work = [_work(stage, task, sizes) for task in stage.tasks]
+    read = [_read(plan, stage, task, sizes) for task in stage.tasks]
+    work = [
+        Fraction(size) if task.span is not None else _work(stage, task, sizes)
+        for task, size in zip(stage.tasks, read, strict=True)
+    ]
     moved = [traffic(plan, exchange) for exchange in plan.exchanges]
     groups = [group.bytes for group in plan.groups if group.wave == stage.wave]
     return Footprint(
@@ -72,6 +75,13 @@ def _sizes(plan: Plan, source: Input) -> Sequence[int]:
             return [whole // count + (number < whole % count) for number in range(count)]
         case ResultInput() | StateInput():
             return [0] * source.placement.partitions
+
+
+def _read(plan: Plan, stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> int:
+    """The bytes that a task reads."""
+    if task.span is not None:
+        return sum(part.bytes for stream in stage.streams for part in plan.stream(stream.name).read_by(task))
+    return sum(sizes[name][part] for name, numbers in task.reads.items() for part in numbers)
 
 
 def _work(stage: Stage, task: Task, sizes: Mapping[str, Sequence[int]]) -> Fraction:

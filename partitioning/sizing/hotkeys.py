@@ -9,12 +9,13 @@ from partitioning.hashes import hash_of, read_key
 from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, TaskRef
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
 
-ISOLATE, COMBINE, NOTHING = "isolate", "combine", "nothing"
+ISOLATE, COMBINE, SPREAD, NOTHING = "isolate", "combine", "spread", "nothing"
 
 # From this part of a mean task's records on, a key is hot.
 BOUND = Fraction(1, 2)
@@ -25,8 +26,8 @@ _LITTLE = Fraction(5, 4)
 class HotKey(Value, frozen=True):
     """A key that has at least `records` of the records that `task` of `stage` took.
 
-    That is `of_task` of what the task took, and `of_mean` of what a mean task did. `remedy` is isolate, combine
-    or nothing, `scheme` is what isolates the key, and `why` says what the remedy does.
+    That is `of_task` of what the task took, and `of_mean` of what a mean task did. `remedy` is isolate, combine,
+    spread or nothing, `scheme` is what isolates or spreads the key, and `why` says what the remedy does.
     """
 
     stage: str
@@ -86,6 +87,13 @@ def _remedy(
     if task <= _LITTLE * mean:
         return NOTHING, None, "its task has hardly more records than a mean one"
     enough = _LITTLE * max(Fraction(key.total), mean)
+    if task <= enough and (partial := _partial_steps(stage)):
+        most = records(most_records(mean))
+        return SPREAD, most, f"--scheme '{partial[0]}={most}' deals its records to several tasks, their rows to one"
+    if task <= enough and _only_aggregated(stage):
+        most = records(most_records(mean))
+        why = f"partial() and combine() in place of aggregate(), and {most} for the partial step, deal its records"
+        return COMBINE, most, f"{why} to several tasks"
     if task <= enough:
         why = "its task holds little else, so more tasks do not help; aggregate its records before they arrive"
         return NOTHING, None, why
@@ -103,6 +111,12 @@ def _remedy(
 
 def _only_aggregated(stage: Stage) -> bool:
     return all(step.op is Op.AGGREGATE for step in stage.steps if step.keyed)
+
+
+def _partial_steps(stage: Stage) -> list[str]:
+    """The steps by which several tasks may share a key, if all that needs keys together only combines their rows."""
+    combines = all(step.op is Op.COMBINE for step in stage.steps if step.keyed)
+    return [step.name for step in stage.steps if step.op is Op.PARTIAL] if combines else []
 
 
 def _alone(placed: Input, key: str, hot: Sequence[str], tasks: int) -> bool:

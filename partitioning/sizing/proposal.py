@@ -152,6 +152,8 @@ def _fixed(plan: Plan, stage: Stage) -> str:
     """Why the number of tasks is not for sizing to choose; empty if it is."""
     if stage.partitioner is not None:
         return f"stays at {stage.cosets}: its partitioner {stage.partitioner} chooses"
+    if stage.scheme.most_records is not None:
+        return f"stays at {stage.scheme}: its tasks go by the records of each batch"
     if isinstance(stage.why, Unifying):
         return f"stays at {stage.cosets}: the fan-in of {stage.why.combine} says how many unifiers it needs"
     if together := [step.name for step in stage.steps if gathers(step)]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from batches.ref import BatchRef
 from cli.candidates import Basis, compare
 from cli.main import app
 from cli.sizes import show_compared
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -21,6 +23,7 @@ from partitioning.documents.store import S3Store
 from partitioning.model.plan import TaskRef
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.sizing.hotkeys import hot_keys
+from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
 from tests.goldens import expect_golden
 from tests.landed import land_table
@@ -192,3 +195,57 @@ def test_wrong_targets_and_schemes_are_refused(landed: S3Store) -> None:
     assert (result.exit_code, "there is no stage or step 'flihgts'" in result.stderr) == (3, True)
     result = coset("schemes", PIPELINE, "--scheme", "spread")
     assert (result.exit_code, "unknown scheme 'spread'" in result.stderr) == (3, True)
+
+
+def skewed(build: Callable[[Flow], Flow], ends: Sequence[int] = (100, 900, 100, 100)) -> Basis:
+    """What is there to compare on of a pipeline whose second partition is hot."""
+    pipeline = Pipeline("late", source="s3://landing/topics")
+    build(pipeline.stream("flights", key="tailnum", partitions=len(ends))).write("late")
+    return Basis(pipeline, (arrived("flights", ends),), {"late": COLUMNS}, 0, None, None, (), "Batch 0")
+
+
+def by_tail(flights: Flow) -> Flow:
+    return flights.partial("count(*) AS n", by="tailnum", name="parts").combine("sum(n) AS n", name="counted")
+
+
+@pytest.mark.parametrize(
+    "build", [lambda flights: flights.filter("dep_delay > 60"), by_tail], ids=["filter", "partial"]
+)
+def test_a_hot_partition_is_named_with_the_setting_that_spreads_it(
+    build: Callable[[Flow], Flow], capsys: pytest.CaptureFixture[str]
+) -> None:
+    basis = skewed(build)
+    result = compare(basis, Settings(), [], Targets())
+    ((hot, row),) = result.hot
+    assert (str(hot), hot.records, float(hot.of_mean), row.findings) == ("flights-1", 900, 3.0, ())
+    (other,) = (row for row in result.rows["flights"] if "records(300)" in row.names)
+    assert other == row
+    assert (other.figures.tasks, other.figures.heaviest) == (6, 3000) if other.figures else False
+    show_compared(basis, result, None)
+    shown = capsys.readouterr().out
+    assert "--scheme 'flights=records(300)'   6 tasks, the heaviest of which reads 3.0 kB" in shown
+    dealt = basis.plan(Settings.parse(scheme="flights=records(300)"))
+    assert dealt is not None
+    assert not hot_partitions(dealt)
+
+
+def test_where_keys_have_to_meet_it_says_what_to_do_first(capsys: pytest.CaptureFixture[str]) -> None:
+    basis = skewed(lambda flights: flights.aggregate("count(*) AS n", name="counted"))
+    result = compare(basis, Settings(), [], Targets())
+    assert not any("records" in name for row in result.rows["flights"] for name in row.names)
+    show_compared(basis, result, None)
+    shown = capsys.readouterr().out
+    assert "flights-1   flights       900     3.00   none      aggregate by partial() and combine(), and give" in shown
+
+
+def test_without_a_hot_partition_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    basis = skewed(lambda flights: flights.filter("dep_delay > 60"), (100, 199, 100, 100))
+    show_compared(basis, compare(basis, Settings(), [], Targets()), None)
+    assert "Hot partitions" not in capsys.readouterr().out
+
+
+def test_programs_are_told_of_hot_partitions_too(landed: S3Store) -> None:
+    (hot,) = compared()["hot_partitions"]
+    assert (hot["stage"], hot["stream"], hot["records"] >= 700, hot["of_mean"] >= 2.8) == (STAGE, "flights", True, True)
+    assert hot["scheme"] == "records(250)"
+    assert hot["refused"][0]["what"].startswith("scheme records(250) keeps no keys together, but totals, delays needs")

@@ -83,7 +83,7 @@ def test_a_scheme_that_there_is_not_is_refused(words: Sequence[str], what: str) 
         "Refused",
         what,
         "  where: scheme",
-        "  next:  use max, cogroup, elastic(F) or tasks(L) with F and L at least 1",
+        "  next:  use max, cogroup, elastic(F), tasks(L) or records(N) with F, L and N at least 1",
     ]
 
 
@@ -121,7 +121,7 @@ def test_with_json_the_findings_are_json_too() -> None:
             {
                 "what": "tasks(0) asks for 0 tasks",
                 "where": "scheme",
-                "next": "use max, cogroup, elastic(F) or tasks(L) with F and L at least 1",
+                "next": "use max, cogroup, elastic(F), tasks(L) or records(N) with F, L and N at least 1",
             }
         ],
     }

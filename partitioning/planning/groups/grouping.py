@@ -21,7 +21,10 @@ BUILT_IN = {
 
 
 class SizedTask(Value, frozen=True):
-    """A task to be grouped: what it is estimated to read, and of which inputs which partitions."""
+    """A task to be grouped: what it is estimated to read, and of which inputs which partitions.
+
+    A task that reads a range of a partition, which no other does, names none.
+    """
 
     task: TaskRef
     bytes: int

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.cosets.ranges import MOST_RANGES
 from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
 from partitioning.planning.exchanges.placements import placements, places, target
+from partitioning.planning.stages.choices import chosen_schemes
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
 
@@ -32,10 +34,13 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     placed = placements(graph)
     crossed = {stream.name: 0 for stream in graph.streams}
     unifying = 0
+    in_ranges = any(scheme.most_records is not None for scheme in chosen_schemes(pipeline, settings))
     for step in graph.steps:
         lying = {origin.key_hash for name in step.inputs for origin in placed[name].origins if origin.since is None}
         dirty = any(origin.since for name in step.inputs for origin in placed[name].origins)
-        moves = step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
+        # Of rows of a partial step that takes ranges, equal keys may be anywhere.
+        spread = in_ranges and step.op is Op.COMBINE
+        moves = spread or step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
         crossed[step.name] = max(crossed[name] for name in step.inputs) + moves
         if moves and step.op is Op.COMBINE:
             unifying += len(levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
@@ -48,10 +53,10 @@ def most_tasks(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
 
     A stage has as many as the largest number that is named, times a factor, or one for each partition that it reads.
     """
-    named = (settings.scheme, pipeline.scheme, *settings.schemes.values(), *pipeline.schemes.values())
-    schemes = [scheme for scheme in named if scheme is not None]
+    schemes = chosen_schemes(pipeline, settings)
     moved = [step.partitions or 0 for step in pipeline.steps if step.op is Op.REPARTITION]
     asked = [scheme.number or 0 for scheme in schemes if scheme.kind is SchemeKind.TASKS]
-    largest = max([sum(stream.partitions for stream in pipeline.streams), *moved, *asked], default=1)
+    ranges = [MOST_RANGES for scheme in schemes if scheme.most_records is not None]
+    largest = max([sum(stream.partitions for stream in pipeline.streams), *moved, *asked, *ranges], default=1)
     factor = max((scheme.factor for scheme in schemes), default=1)
     return MOST_OF_COMMON * factor * largest * max(1, len(moved))

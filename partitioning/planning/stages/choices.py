@@ -51,6 +51,12 @@ def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> tu
     return tuple(chosen)
 
 
+def chosen_schemes(pipeline: Pipeline, settings: Settings) -> tuple[Scheme, ...]:
+    """All schemes that settings and pipeline name, whatever for."""
+    named = (settings.scheme, pipeline.scheme, *settings.schemes.values(), *pipeline.schemes.values())
+    return tuple(scheme for scheme in named if scheme is not None)
+
+
 def _one(noun: str, by_name: Mapping[str, T], names: Sequence[str], part: Part, findings: list[Finding]) -> Iterator[T]:
     """What is chosen for a part under any of its names; a finding if that differs."""
     chosen = {name: by_name[name] for name in names if name in by_name}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ParamSpec, TypeVar
 
+from msgspec import field
+
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Graph
 from partitioning.model.placement import MURMUR2, Placement
-from partitioning.model.plan import Plan
+from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX, Scheme
 from partitioning.model.statistics import Statistics, TaskFigures
@@ -17,8 +19,9 @@ from partitioning.planning.exchanges.placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice
 from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
+from partitioning.planning.stages.ranges import unfit
 from partitioning.planning.stages.states import Kept
-from partitioning.planning.stages.task_counts import TaskCount, task_count
+from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import Part, Read, ReadKind, Waves
 from partitioning.values import Value, replace
 
@@ -53,20 +56,21 @@ class Draft(Value, frozen=True):
         if self.task_count.gathered:
             return Placement(key, key_format, MURMUR2, 1)
         (key_hash, *others) = self.key_hashes[step]
-        if key_hash is None or others or self.task_count.scheme == MAX:
+        if key_hash is None or others or not self.task_count.scheme.keeps_keys:
             return Placement("", key_format, MURMUR2, self.cosets)
         return Placement(key, key_hash.key_format, key_hash.hash, self.cosets)
 
 
 class Basis(Value, frozen=True):
-    """What plans are made from, beside the pipeline: changed counts, and the last published plan with its figures and
-    what it kept."""
+    """What plans are made from, beside the pipeline: changed counts, the last published plan with its figures and
+    what it kept, and what the batch reads of each stream, as it is `planned`."""
 
     changeovers: Mapping[str, Changeover]
     published: Plan | None
     statistics: Statistics | None
     batch: int
     kept: Kept | None = None
+    planned: Mapping[str, Sequence[PlannedPartition]] = field(default_factory=dict)
 
 
 def drafts(
@@ -99,12 +103,12 @@ class _Drafter:
         together = tuple(step.name for step in part.steps if gathers(step))
         refused = TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
         count = self._taken(self._task_count, part, choice, scheme, lying, feeding) or refused
-        wants = max(feeding, default=1) if count.scheme == MAX else count.cosets
+        wants = count.cosets if count.scheme.keeps_keys else max(feeding, default=1)
         natural = count.natural
         shares = self._taken(self._dealt, part, choice, count, lying) if choice.partitioner else None
         if shares is not None and shares.cosets != count.cosets:
             count, wants, natural = replace(count, cosets=shares.cosets), shares.cosets, shares.cosets
-        rule = None if count.scheme == MAX else tuple((residue,) for residue in range(count.cosets))
+        rule = tuple((residue,) for residue in range(count.cosets)) if count.scheme.keeps_keys else None
         read = {read.step: placement.key_hash for read, placement in lying.items()}
         draft = Draft(
             part,
@@ -137,11 +141,13 @@ class _Drafter:
     def _task_count(
         self, part: Part, choice: Choice, scheme: Scheme, lying: Mapping[Read, Placement], feeding: Sequence[int]
     ) -> TaskCount:
-        if scheme == MAX:
+        if not scheme.keeps_keys:
             counts = [placement.partitions or None for placement in lying.values()]
         else:
             counts = [self._count(read, placement) for read, placement in lying.items() if placement.key]
         count = task_count(part, scheme, counts, feeding, named=choice.named)
+        if count.scheme.most_records is not None:
+            return self._in_ranges(part, choice, count)
         together = ", ".join(step.name for step in part.steps if step.keyed)
         if count.scheme == MAX and (together or choice.partitioner):
             what = f"but {together} needs them together" if together else "so a partitioner has none to deal"
@@ -153,6 +159,13 @@ class _Drafter:
                 )
             )
         return count
+
+    def _in_ranges(self, part: Part, choice: Choice, count: TaskCount) -> TaskCount:
+        """The number of tasks, once the streams that the part reads are dealt in ranges."""
+        streams = [self._streams[read.step] for read in part.reads if read.kind is ReadKind.STREAM]
+        if findings := tuple(unfit(part, choice, streams)):
+            raise Refused(*findings)
+        return with_ranges(count, [part for stream in streams for part in self._basis.planned[stream.name]])
 
     def _count(self, read: Read, lying: Placement) -> int | None:
         """The partition count that a part goes by: of a result that without the factor of the stage that left it."""

@@ -9,7 +9,6 @@ from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInput, StreamInput
 from partitioning.model.reasons import CountChange
-from partitioning.model.schemes import MAX
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.drafts import Basis, Draft
@@ -44,7 +43,7 @@ class Inputs:
     def moving(self, read: Read, draft: Draft) -> Changeover | None:
         """The changeover of a stream, if a stage cannot read it before records have moved."""
         over = self._changeover(read)
-        if over is None or draft.task_count.scheme == MAX or over.lies(draft.cosets, keeps=draft.keeps):
+        if over is None or not draft.task_count.scheme.keeps_keys or over.lies(draft.cosets, keeps=draft.keeps):
             return None
         return over
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets.assignment import stage_tasks
+from partitioning.cosets.ranges import dealt_ranges
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Graph, Op
-from partitioning.model.plan import Exchange, Plan, PlannedWrite, Stage
+from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedStream, PlannedWrite, Stage
+from partitioning.model.reasons import InRanges
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
@@ -43,13 +45,14 @@ def cut(
     statistics: Statistics | None = None,
     batch: int = 0,
     kept: Kept | None = None,
+    streams: Sequence[PlannedStream] = (),
 ) -> Stages:
     """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
-    `results` gives each table's columns. A stage that nothing was chosen for gets `cogroup` if it has to keep
-    equal keys together and `max` if not. Steps go on from what they `kept` in the `published` plan. Where a stream
-    had another partition count there, records whose place does not tell enough go through an exchange first, in
-    a wave before all others.
+    `results` gives each table's columns, `streams` says what the batch reads. A stage that nothing was chosen for
+    gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they `kept` in the
+    `published` plan. Where a stream had another partition count there, records whose place does not tell enough go
+    through an exchange first, in a wave before all others.
 
     Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
     fit, equal keys would not meet, or a step cannot go on from what it left.
@@ -61,10 +64,11 @@ def cut(
         chosen = choices(pipeline, settings, in_waves.parts)
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
-    basis = Basis(changeovers(graph.streams, published), published, statistics, batch, kept)
+    planned = {stream.name: stream.partitions for stream in streams}
+    basis = Basis(changeovers(graph.streams, published), published, statistics, batch, kept, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis)
-    stages = _stages(graph, drawn, inputs, results, findings)
+    stages = _stages(graph, drawn, inputs, results, findings, planned)
     leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
     first, moves = _changeover(graph, drawn, inputs)
     later = [replace(stage, wave=stage.wave + 1) for stage in leveled] if first else leveled
@@ -77,6 +81,7 @@ def _stages(
     inputs: Inputs,
     results: Mapping[str, tuple[Column, ...]],
     findings: list[Finding],
+    planned: Mapping[str, Sequence[PlannedPartition]],
 ) -> list[Stage]:
     """The stages. Raises Refused if there are findings, these or others."""
     tables: dict[str, list[PlannedWrite]] = {}
@@ -91,7 +96,7 @@ def _stages(
             write for name in (*streams, *(step.name for step in draft.part.steps)) for write in tables.pop(name, ())
         ]
         try:
-            stage = _stage(draft, inputs)
+            stage = _stage(draft, inputs, planned)
         except Refused as refusal:
             findings.extend(refusal.findings)
         else:
@@ -102,11 +107,13 @@ def _stages(
     return stages
 
 
-def _stage(draft: Draft, inputs: Inputs) -> Stage:
+def _stage(draft: Draft, inputs: Inputs, planned: Mapping[str, Sequence[PlannedPartition]]) -> Stage:
     """A stage without its tables."""
     states = [inputs.state(draft, step) for step in draft.part.steps]
     reads = (*inputs.of(draft), *(read for read, _ in states if read is not None))
     tasks = stage_tasks(reads, draft.cosets, draft.owners, gathered=draft.task_count.gathered)
+    if isinstance(why := draft.task_count.why, InRanges):
+        tasks = dealt_ranges(tasks, planned, why.records)
     filtered = {name for task in tasks for name in task.filters}
     if findings := list(inputs.misfits(draft, reads, filtered)):
         raise Refused(*findings)

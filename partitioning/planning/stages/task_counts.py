@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import lcm
 
+from partitioning.cosets.ranges import MOST_RANGES, how_many
 from partitioning.errors import Finding, Refused
-from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, OnePerPartition, TaskCountReason
-from partitioning.model.schemes import COGROUP, MAX, Scheme, SchemeKind, tasks
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, InRanges, OnePerPartition, TaskCountReason
+from partitioning.model.schemes import COGROUP, Scheme, SchemeKind, tasks
 from partitioning.planning.exchanges.placements import gathers
 from partitioning.planning.stages.waves import Part
-from partitioning.values import Value
+from partitioning.sections import many
+from partitioning.values import Value, replace
 
 # An exchange that several stages read has as many partitions as serve them all, if that is no more than so many
 # times what the largest needs.
@@ -18,7 +21,7 @@ MOST_OF_COMMON = 4
 
 
 class TaskCount(Value, frozen=True):
-    """L of a stage, and why; `natural` is L without the factor of an `elastic` scheme.
+    """L of a stage, and why; `natural` is L without the factor of an `elastic` scheme, or the ranges of `records`.
 
     In a `gathered` stage some step needs all records in one task.
     """
@@ -29,6 +32,8 @@ class TaskCount(Value, frozen=True):
 
     @property
     def natural(self) -> int:
+        if isinstance(self.why, InRanges):
+            return self.why.partitions
         return max(1, self.cosets // self.scheme.factor)
 
     @property
@@ -43,7 +48,8 @@ def task_count(
 
     A count of None is that of an exchange, which gets as many partitions as its reader wants. A stage that reads
     only such goes by the largest of the stages that feed it, whose natural counts are `feeding` (Kafka Streams'
-    rule): a factor multiplies the tasks of its own stage, and no later one's. A stage in which some step needs all
+    rule): a factor multiplies the tasks of its own stage, and no later one's. Under `records` it is the number of
+    partitions, into how many ranges they are dealt is for `with_ranges` to say. A stage in which some step needs all
     records together has one, whatever is chosen for all; `named` says that the scheme was chosen for it.
 
     Raises Refused if such a stage was given more than one task.
@@ -51,14 +57,30 @@ def task_count(
     if together := tuple(step.name for step in part.steps if gathers(step)):
         return _gathered(part, together, scheme, named=named)
     base = max(feeding, default=1)
-    if scheme == MAX:
-        return TaskCount(
-            scheme, scheme.tasks([base if count is None else count for count in counts]), OnePerPartition()
-        )
+    if not scheme.keeps_keys:
+        cosets = scheme.tasks([base if count is None else count for count in counts])
+        most = scheme.most_records
+        return TaskCount(scheme, cosets, OnePerPartition() if most is None else InRanges(cosets, most))
     fixed = tuple(count for count in counts if count is not None)
     cosets = scheme.tasks(fixed or [base])
     asked = scheme.kind is SchemeKind.TASKS
     return TaskCount(scheme, cosets, AsAsked(cosets) if asked else GcdOf(fixed, cosets))
+
+
+def with_ranges(count: TaskCount, read: Sequence[PlannedPartition]) -> TaskCount:
+    """The number of tasks under a scheme `records`, if the stage reads these stream partitions.
+
+    Raises Refused if there are more than serve anybody.
+    """
+    most = count.scheme.most_records
+    assert most is not None
+    cosets = count.cosets + sum(how_many(partition.start, partition.end, most) - 1 for partition in read)
+    if cosets > MOST_RANGES:
+        largest = max(partition.end - partition.start for partition in read)
+        what = f"scheme {count.scheme} makes {cosets:,} tasks, more than {MOST_RANGES:,}"
+        then = f"allow more records a task: the largest stream partition has {many(largest, 'record')}"
+        raise Refused(Finding(what, "scheme", then))
+    return replace(count, cosets=cosets)
 
 
 def _gathered(part: Part, steps: tuple[str, ...], scheme: Scheme, *, named: bool) -> TaskCount:

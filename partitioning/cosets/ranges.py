@@ -1,0 +1,51 @@
+"""Ranges: a stream partition's offsets dealt to several tasks, where no keys have to meet in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from partitioning.model.offsets import Span
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.tasks import Task
+from partitioning.values import replace
+
+# More tasks than this serve nobody, and what is laid out before there is a plan goes by it.
+MOST_RANGES = 10_000
+
+
+def ranges(start: int, end: int, most: int) -> tuple[Span, ...]:
+    """The offsets [start, end) in as few ranges as have `most` offsets each at most, as even as can be.
+
+    >>> [str(span) for span in ranges(100, 110, 4)], [str(span) for span in ranges(7, 7, 4)]
+    (['[100,103)', '[103,106)', '[106,110)'], ['[7,7)'])
+    """
+    count = how_many(start, end, most)
+    bounds = [start + (end - start) * number // count for number in range(count + 1)]
+    return tuple(map(Span, bounds, bounds[1:]))
+
+
+def how_many(start: int, end: int, most: int) -> int:
+    """Into how many ranges `ranges` deals: one, if there is nothing."""
+    return max(1, -(-(end - start) // most))
+
+
+def dealt_ranges(
+    tasks: Sequence[Task], streams: Mapping[str, Sequence[PlannedPartition]], most: int
+) -> tuple[Task, ...]:
+    """Several tasks in place of each that reads more than `most` records of a stream partition.
+
+    `streams` has the partitions of each. The tasks read one partition each, and keep their order: a partition's ranges
+    follow one another.
+    """
+    dealt = [piece for task in tasks for piece in _pieces(task, streams, most)]
+    return tuple(replace(task, task=number) for number, task in enumerate(dealt))
+
+
+def _pieces(task: Task, streams: Mapping[str, Sequence[PlannedPartition]], most: int) -> Iterator[Task]:
+    ((name, (number,)),) = task.reads.items()
+    if name not in streams:
+        yield task
+        return
+    planned = streams[name][number]
+    spans = ranges(planned.start, planned.end, most)
+    yield from (replace(task, offsets=span) for span in spans) if len(spans) > 1 else (task,)
