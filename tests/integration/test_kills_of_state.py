@@ -1,0 +1,48 @@
+"""A batch that goes on from state and is killed anywhere is taken up again: each click counts once, now and later."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from batches.kept import kept_state, rows_kept
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from tests.forked import coset
+from tests.histories import Click, History
+from tests.killed import arm
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
+# Before a group's receipt, all that its tasks left is nobody's; between two Delta commits, one table has the batch.
+_POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after", "delta.after")
+
+
+@pytest.mark.parametrize("point", _POINTS)
+def test_a_run_killed_at(point: str, store: S3Store, tmp_path: Path) -> None:
+    environment = os.environ | {"DELAYS_SOURCE": f"{store.root}/topics"}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
+    history = History(store, tmp_path)
+    for batch, count in enumerate((30, 20, 10)):
+        history.land([Click(f"key-{number}", number, batch) for number in range(count)], [], 4)
+        if batch == 1:
+            killed = coset(*words, environment=environment, first=partial(arm, point))
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
+        done = coset(*words, environment=environment)
+        assert done.returncode == 0, done.stderr
+    counts = {f"key-{number}": 1 + (number < 20) + (number < 10) for number in range(30)}
+    assert kept(store, "totals") == counts
+    cleaned = coset("clean", _PIPELINE, "--store", store.root, environment=environment)
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert kept(store, "totals") == counts
+
+
+def kept(store: S3Store, step: str) -> dict[str, int]:
+    """How often each key was counted."""
+    ledger = Ledger(store, "kept")
+    with rows_kept(ledger, kept_state(ledger, step)) as rows:
+        table = rows.read_all()
+    return dict(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True))
