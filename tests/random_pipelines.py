@@ -12,7 +12,7 @@ import pyarrow as pa
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.hashes import java_hash, placement_hash
-from partitioning.model.graph import quote
+from partitioning.model.graph import Step, quote
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE
 from partitioning.model.streams import NullKeys
 from partitioning.values import Value
@@ -38,7 +38,19 @@ class Move(Value, frozen=True):
     second: int
 
 
-OPS = ("filter", "select", "rekey", "merge", "join", "cogroup", "aggregate", "combine", "repartition")
+OPS = (
+    "filter",
+    "select",
+    "rekey",
+    "merge",
+    "join",
+    "cogroup",
+    "aggregate",
+    "combine",
+    "repartition",
+    "running",
+    "latest",
+)
 
 
 def declarations(chance: random.Random) -> list[Declared]:
@@ -100,6 +112,11 @@ def _combined(one: Flow, move: Move, name: str) -> Flow:
     return one.partial(_SUMS, by=by, name=f"{name}p").combine(_SUMS, fan_in=2 + move.first % 3, name=name)
 
 
+def _running(one: Flow, move: Move, name: str) -> Flow:
+    by = (None, one.key or None)[move.second % 2]
+    return one.partial(_SUMS, by=by, name=f"{name}p").combine(_SUMS, running=True, name=name)
+
+
 def _repartitioned(one: Flow, move: Move, name: str) -> Flow | None:
     if not one.key:
         return None
@@ -125,6 +142,8 @@ _ALONE: Mapping[str, Callable[[Flow, Move, str], Flow | None]] = {
     "aggregate": lambda one, move, name: one.aggregate(_SUMS, name=name) if one.key else None,
     "combine": _combined,
     "repartition": _repartitioned,
+    "running": _running,
+    "latest": lambda one, move, name: one.latest("n", name=name) if one.key else None,
 }
 _TOGETHER: Mapping[str, Callable[[Flow, Flow, str], Flow]] = {
     "merge": lambda one, other, name: one.merge(other, name=name),
@@ -153,22 +172,50 @@ def place(declared: Declared, key: str | None, turn: int, count: int) -> int:
     return (placement_hash(key, "string") if declared.hash == MURMUR2 else java_hash(key, "string")) % count
 
 
-def expected(pipeline: Pipeline, read: Mapping[str, Sequence[Row]]) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
-    """The rows of each table, if all records are in one place: the steps' SQL, and no plan."""
+def expected(
+    pipeline: Pipeline, read: Mapping[str, Sequence[Row]], kept: dict[str, pa.Table]
+) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
+    """The rows of each table, if all records are in one place: the steps' SQL, and no plan.
+
+    `kept` is what steps have kept from batch to batch, and keep from now on.
+    """
     with duckdb.connect() as connection:
         for stream in pipeline.streams:
-            kept = [row for row in read[stream.name] if row[0] is not None or stream.null_keys != NullKeys.DROP]
+            given = [row for row in read[stream.name] if row[0] is not None or stream.null_keys != NullKeys.DROP]
             table = pa.Table.from_arrays(
-                [pa.array(column, field.type) for field, column in zip(COLUMNS, _columns(kept), strict=True)],
+                [pa.array(column, field.type) for field, column in zip(COLUMNS, _columns(given), strict=True)],
                 schema=COLUMNS,
             )
             connection.register(f"@{stream.name}", table)
             connection.execute(f'CREATE TABLE "{stream.name}" AS SELECT * FROM "@{stream.name}"')
         for step in pipeline.steps:
-            connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
+            if step.state:
+                kept[step.name] = _goes_on(connection, step, pipeline.flow(step.inputs[0]).key, kept.get(step.name))
+            else:
+                connection.execute(f"CREATE VIEW {quote(step.name)} AS {step.sql}")
         for write in pipeline.writes:
             result = connection.execute(f"SELECT * FROM {quote(write.step)}").to_arrow_table()
             yield write.table, in_order(result)
+
+
+def _goes_on(connection: duckdb.DuckDBPyConnection, step: Step, key: str, kept: pa.Table | None) -> pa.Table:
+    """Run a step that reads what it kept of this batch's keys as more of its input; what it keeps then."""
+    name, read = quote(step.name), quote(step.inputs[0])
+    there = (
+        f"EXISTS (FROM main.{read} AS it WHERE it.{quote(key)} IS NOT DISTINCT FROM kept.{quote(key)})"
+        if key
+        else "true"
+    )
+    if kept is None:
+        connection.execute(f"CREATE TABLE {name} AS {step.sql}")
+        return connection.execute(f"FROM {name}").to_arrow_table()
+    connection.register("kept", kept)
+    both = f"FROM main.{read} UNION ALL BY NAME SELECT * FROM kept WHERE {there}"
+    connection.execute(f"CREATE TABLE {name} AS WITH {read} AS ({both}) {step.sql}")
+    others = f"SELECT * FROM kept WHERE NOT {there} UNION ALL BY NAME FROM {name}"
+    left = connection.execute(others).to_arrow_table()
+    connection.unregister("kept")
+    return left
 
 
 def _columns(kept: Sequence[Row]) -> Sequence[Sequence[object]]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, currently_in_test_context, event, given, settings
 from hypothesis import strategies as st
 
 from batches import publication, steps
 from batches.audit import audit
+from batches.ref import BatchRef
+from batches.runners.connect import Connect
+from batches.runners.spark_server import SparkServer
 from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
@@ -131,10 +134,30 @@ def numbers() -> Iterator[int]:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Server, numbers: Iterator[int]) -> None:
-    chance = random.Random(seed)
+    check_batches(random.Random(seed), S3Store(f"s3://test/random-{next(numbers)}"), run_groups)
+
+
+@pytest.mark.parametrize("seed", [2, 8, 18])
+def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: S3Store) -> None:
+    with Connect(spark_server.address, token=spark_server.token, master="nowhere") as runner:
+
+        def run(ref: BatchRef) -> None:
+            for group in ref.load()[1].groups:
+                runner.group(ref, group.group)
+
+        assert check_batches(random.Random(seed), store, run) > 1
+
+
+def note(what: str) -> None:
+    """Count it among what the examples tried."""
+    if currently_in_test_context():
+        event(what)
+
+
+def check_batches(chance: random.Random, store: S3Store, run: Callable[[BatchRef], None]) -> int:
+    """Run the batches of a random history, and compare each; how many there were."""
     streams, steps_made, history = declarations(chance), moves(chance), list(rounds(chance))
-    store = S3Store(f"s3://test/random-{next(numbers)}")
-    topics = Topics(store, streams)
+    topics, kept, batches = Topics(store, streams), dict[str, pa.Table](), 0
     counts = history[0].counts
     for round_ in history:
         # Kafka can only add partitions to a topic.
@@ -144,18 +167,20 @@ def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Serv
         try:
             ref, _ = steps.plan(pipeline, store.root, settings_of(pipeline, round_))
         except Refused as refused:
-            event(f"refused: {refused.findings[0].what[:60]}")
-            return
+            note(f"refused: {refused.findings[0].what[:60]}")
+            return batches
         if ref is not None:
             ledger, plan = ref.load()
-            run_groups(ref)
+            run(ref)
             check_coverage(audit(ledger, plan, 0).coverage)
             publication.decide(ledger, plan, 0, PASSED)
             publication.publish(ledger, plan)
-            event(f"waves: {len(plan.waves)}, exchanges: {min(len(plan.exchanges), 3)}")
-            event(f"levels of unifiers: {sum(stage.unifies for stage in plan.stages)}")
-            for table, wanted in expected(pipeline, topics.read(plan)):
+            note(f"waves: {len(plan.waves)}, exchanges: {min(len(plan.exchanges), 3)}")
+            note(f"levels of unifiers: {sum(stage.unifies for stage in plan.stages)}")
+            for table, wanted in expected(pipeline, topics.read(plan), kept):
                 assert newest(store, table, plan) == wanted, table
+            batches += 1
+    return batches
 
 
 def check_coverage(coverage: pd.DataFrame) -> None:
