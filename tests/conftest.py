@@ -13,6 +13,7 @@ from hypothesis import settings
 from batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import S3Store
+from tests import forked
 from tests.faults import FaultProxy
 
 # The packages whose functions the pipelines of tests name.
@@ -23,6 +24,8 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 # Others in every run, for `make explore`; what fails is kept in .hypothesis, and told in a line that repeats it.
 settings.register_profile("exploring", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
+
+forked.preload()
 
 # Pipelines that tests run; they hold no tests.
 collect_ignore = ["pipelines"]
