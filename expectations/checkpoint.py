@@ -240,12 +240,13 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
             # A checkpoint hands one data frame to all its suites, so tables go through files.
             path = Path(folder) / f"{place}.parquet"
             question.rows.save(path)
-            source.add_parquet_asset(question.title, path=path)
-        # The context writes down all of its settings with each asset that a source gets later.
+            asset = source.add_parquet_asset(question.title, path=path)
+            asset.add_batch_definition_whole_dataframe("all rows")
+        # The context writes down all of its settings with each thing that a source gets later.
         source = context.data_sources.add_pandas(source)
         definitions = []
         for question in questions:
-            data = source.get_asset(question.title).add_batch_definition_whole_dataframe("all rows")
+            data = source.get_asset(question.title).get_batch_definition("all rows")
             # What is asked of one block after the other belongs to a suite for each.
             expected = [expectation.copy(update={"id": None}) for expectation in question.expectations]
             suite = context.suites.add(gx.ExpectationSuite(question.title, expectations=expected))
