@@ -52,9 +52,7 @@ class Local:
     def cancel(self) -> None:
         self._cancelled = True
         if self._pool is not None:
-            # From Python 3.14 on the pool has a method for this.
-            for process in tuple(self._pool._processes.values()):
-                process.kill()
+            _kill(self._pool)
 
     def _run(self, work: Work) -> Sequence[bytes]:
         sent = pieces(work, self._processes)
@@ -63,6 +61,9 @@ class Local:
         try:
             with _ctrl_c_held():
                 answers = self._pool.map(self._answer, sent)
+            if self._cancelled:
+                # Who cancelled did not see the processes that were starting.
+                _kill(self._pool)
             return list(answers)
         except BrokenProcessPool as error:
             raise CosetError(
@@ -73,6 +74,12 @@ class Local:
         if self._cancelled:
             raise CosetError(Finding("the task group was ended", "this process", "run again"))
         return self._answer(piece)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    # From Python 3.14 on the pool has a method for this.
+    for process in tuple(pool._processes.values()):
+        process.kill()
 
 
 @contextmanager
