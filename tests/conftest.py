@@ -6,13 +6,17 @@ import gc
 import os
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import S3Store
+from tests import forked
 from tests.faults import FaultProxy
 
 # The packages whose functions the pipelines of tests name.
@@ -23,6 +27,8 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 # Others in every run, for `make explore`; what fails is kept in .hypothesis, and told in a line that repeats it.
 settings.register_profile("exploring", deadline=None, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
+
+forked.preload()
 
 # Pipelines that tests run; they hold no tests.
 collect_ignore = ["pipelines"]
@@ -66,22 +72,28 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     started.stop()
 
 
-# Files that take half a minute or more, the longest first: whoever runs files side by side begins with them.
+# Files that take half a minute or more, the longest first: whoever runs files side by side begins with them. What
+# mostly waits is between those that compute.
 LONGEST = (
-    "test_passing_faults",
+    "test_passing_faults, plan",
     "test_demo",
-    "test_random_pipelines",
     "test_kills_between_waves",
+    "test_random_pipelines",
+    "test_passing_faults, run",
     "test_runners",
     "test_kills",
     "test_readme",
+    "test_serve",
     "test_faults",
     "test_right_batches",
+    "test_passing_faults, check",
+    "test_passing_faults",
+    "test_moved_records",
     "test_cli",
-    "test_serve",
     "test_proof",
     "test_connect",
     "test_dag_runs",
+    "test_passing_faults, publish",
     "test_kernel",
     "test_task_group",
     "test_steps_run",
@@ -97,6 +109,8 @@ LONGEST = (
     "test_publication",
     "test_wrong_coverage",
 )
+# Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
+DEALT = ("test_passing_faults",)
 
 
 def pytest_collection_finish() -> None:
@@ -107,4 +121,21 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+    items.sort(key=lambda item: order.get(_together(item.nodeid), len(order)))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return _ByFileOrPart(config, log)
+
+
+class _ByFileOrPart(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return f"{file}, {_together(nodeid)}"
+
+
+def _together(nodeid: str) -> str:
+    """The name of the file of a test, with its part if it is dealt."""
+    file, _, test = nodeid.partition("::")
+    name, part = Path(file).stem, test.rpartition("-")[2].removesuffix("]")
+    return f"{name}, {part}" if name in DEALT and test.count("-") else name

@@ -18,6 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TypeVar
 
+import batches.runners.local  # noqa: F401 - it says what its own processes need, which is less
+
 _IMPORTED = (
     "cli.assign",
     "cli.batches",
@@ -36,6 +38,7 @@ _IMPORTED = (
     "batches.runners.spark_submit",
     "expectations.checkpoint",
     "expectations.docs",
+    "spark_jobs.preloaded",
 )
 _ENDS_WITHIN_SECONDS = 300
 
@@ -43,7 +46,11 @@ Answer = TypeVar("Answer")
 
 _all_are_ready: Barrier
 _forked = multiprocessing.get_context("forkserver")
-_forked.set_forkserver_preload(list(_IMPORTED))
+
+
+def preload() -> None:
+    """Have all imported by the process that others are forked from; to be called before there is one."""
+    _forked.set_forkserver_preload(list(_IMPORTED))
 
 
 def coset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -16,6 +16,11 @@ from types import TracebackType
 from batches.ref import BatchRef
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, Work, answer, pieces, run_group
+
+# Forked from this process they could inherit a lock that a thread of it holds: they are forked from one that has
+# imported what tasks need and does nothing else.
+_FORKED = multiprocessing.get_context("forkserver")
+_FORKED.set_forkserver_preload(["spark_jobs.preloaded"])
 
 
 class Local:
@@ -31,9 +36,7 @@ class Local:
 
     def __enter__(self) -> Local:
         if self._processes > 1:
-            # A forked process could inherit a lock that a thread of this one holds.
-            spawned = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._processes, spawned, initializer=_end_with_parent)
+            self._pool = ProcessPoolExecutor(self._processes, _FORKED, _begin, (dict(os.environ),))
         return self
 
     def __exit__(
@@ -49,9 +52,7 @@ class Local:
     def cancel(self) -> None:
         self._cancelled = True
         if self._pool is not None:
-            # From Python 3.14 on the pool has a method for this.
-            for process in tuple(self._pool._processes.values()):
-                process.kill()
+            _kill(self._pool)
 
     def _run(self, work: Work) -> Sequence[bytes]:
         sent = pieces(work, self._processes)
@@ -60,6 +61,9 @@ class Local:
         try:
             with _ctrl_c_held():
                 answers = self._pool.map(self._answer, sent)
+            if self._cancelled:
+                # Who cancelled did not see the processes that were starting.
+                _kill(self._pool)
             return list(answers)
         except BrokenProcessPool as error:
             raise CosetError(
@@ -72,6 +76,12 @@ class Local:
         return self._answer(piece)
 
 
+def _kill(pool: ProcessPoolExecutor) -> None:
+    # From Python 3.14 on the pool has a method for this.
+    for process in tuple(pool._processes.values()):
+        process.kill()
+
+
 @contextmanager
 def _ctrl_c_held() -> Iterator[None]:
     """Leave Ctrl-C to this process: those it starts meanwhile never get it, not even while they are starting."""
@@ -82,7 +92,10 @@ def _ctrl_c_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
+def _begin(environment: Mapping[str, str]) -> None:
+    """Take over the parent's environment, and end with it."""
+    os.environ.clear()
+    os.environ.update(environment)
     Thread(target=_wait_for_parent, daemon=True).start()
 
 

@@ -51,6 +51,8 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
     if local:
         # Anybody on this machine could come to Spark's own ports: it asks for a secret there.
         settings["spark.authenticate"] = "true"
+        # Here it is known to be installed, whatever the tasks of another machine are given it by.
+        settings["spark.python.daemon.module"] = "spark_jobs.daemon"
     return settings
 
 

@@ -1,0 +1,10 @@
+"""PySpark's daemon, from which Spark on this machine forks its Python processes, with all that their tasks need."""
+
+from __future__ import annotations
+
+from pyspark.daemon import manager
+
+import spark_jobs.preloaded  # noqa: F401
+
+if __name__ == "__main__":
+    manager()
