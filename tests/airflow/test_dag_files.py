@@ -36,7 +36,7 @@ def bag(airflow: Path) -> object:
 
 def test_every_dag_file_is_found_and_imports(bag):
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"tail_activity", "origin_weather"}
+    assert set(bag.dags) == {"airport_traffic", "origin_weather", "tail_activity"}
 
 
 @pytest.mark.parametrize("name", ["tail_activity", "origin_weather"])

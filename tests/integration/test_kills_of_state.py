@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from batches.kept import kept_state, rows_kept
+from batches.sweeping import sweep
+from cli.pipelines import load
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from tests.forked import coset
@@ -25,19 +29,26 @@ _POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after",
 def test_a_run_killed_at(point: str, store: S3Store, tmp_path: Path) -> None:
     environment = os.environ | {"DELAYS_SOURCE": f"{store.root}/topics"}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
-    history = History(store, tmp_path)
+    history = History(store, tmp_path, kept_pipeline)
     for batch, count in enumerate((30, 20, 10)):
         history.land([Click(f"key-{number}", number, batch) for number in range(count)], [], 4)
         if batch == 1:
             killed = coset(*words, environment=environment, first=partial(arm, point))
             assert killed.returncode == -signal.SIGKILL, killed.stderr
-        done = coset(*words, environment=environment)
-        assert done.returncode == 0, done.stderr
+            done = coset(*words, environment=environment)
+            assert done.returncode == 0, done.stderr
+        else:
+            history.publish(history.plan(Settings(), 4))
     counts = {f"key-{number}": 1 + (number < 20) + (number < 10) for number in range(30)}
     assert kept(store, "totals") == counts
-    cleaned = coset("clean", _PIPELINE, "--store", store.root, environment=environment)
-    assert cleaned.returncode == 0, cleaned.stderr
+    sweep(kept_pipeline(f"{store.root}/topics", 4), store)
     assert kept(store, "totals") == counts
+
+
+def kept_pipeline(source: str, _: int) -> Pipeline:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELAYS_SOURCE", source)
+        return load(_PIPELINE)
 
 
 def kept(store: S3Store, step: str) -> dict[str, int]:
