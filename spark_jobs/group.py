@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -16,6 +17,7 @@ from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
+from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
@@ -23,6 +25,9 @@ from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many
 from spark_jobs.location import ENVIRONMENT
+
+if TYPE_CHECKING:  # few groups need it
+    from spark_jobs.frames import Dataframes
 
 MEMORY = "1GB"
 
@@ -41,12 +46,18 @@ RunTasks = Callable[[Work], Sequence[bytes]]
 
 
 def run_group(
-    ledger: Ledger, plan: Plan, number: int, run_tasks: RunTasks, provider: LocationIdProvider = ENVIRONMENT
+    ledger: Ledger,
+    plan: Plan,
+    number: int,
+    run_tasks: RunTasks,
+    dataframes: Dataframes | None = None,
+    memory: str = MEMORY,
+    provider: LocationIdProvider = ENVIRONMENT,
 ) -> str:
     """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
 
-    Raises Refused if the plan has no such group, if groups of earlier waves have not run on which it waits, and with
-    all findings of its tasks.
+    What is on Spark's DataFrames runs with `dataframes`. Raises Refused if that is needed and not there, if the plan
+    has no such group, if groups of earlier waves have not run on which it waits, and with all findings of its tasks.
     """
     group = group_of(ledger, plan, number)
     name = group_name(plan, number)
@@ -58,7 +69,17 @@ def run_group(
         return f"{name}: nothing to do, attempt {attempt} has run"
     location = check_location(provider.location())
     left = left_for(ledger, plan, attempt, group)
-    tasks = _receipts(run_tasks(work(plan, group, attempt, ledger.store.root, left)))
+    on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
+    if on_dataframes and dataframes is None:
+        raise _without_spark(on_dataframes, name)
+    orders = orders_of(plan, group, attempt, ledger.store.root, left)
+    tasks = _receipts(run_tasks(encoded(orders)))
+    if on_dataframes and dataframes is not None:
+        from spark_jobs.frames import Frames  # noqa: PLC0415  Spark's SQL engine is not needed otherwise
+
+        with dataframes() as spark:
+            frames = Frames(spark, name, memory, answered, _receipts)
+            tasks = frames.run(list(chain.from_iterable(orders)), tasks)
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
     ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
@@ -85,11 +106,28 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
 
 
 def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Work:
-    """The orders of a group's tasks, as documents. `left` is what earlier waves left."""
+    """The orders of a group's tasks, as documents."""
+    return encoded(orders_of(plan, group, attempt, store, left))
+
+
+def encoded(orders: Sequence[Sequence[Order]]) -> Work:
+    """Orders as documents."""
+    return [[encode(order) for order in together] for together in orders]
+
+
+def orders_of(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Sequence[Sequence[Order]]:
+    """The orders of a group's tasks, together where these read something in common. `left` is what earlier waves
+    left."""
     return [
-        [encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in tasks]
+        [order_of(plan, digest(plan), ref, attempt, store, left) for ref in tasks]
         for tasks in read_together(plan, group)
     ]
+
+
+def steps_on_dataframes(plan: Plan, group: TaskGroup) -> Sequence[Step]:
+    """The steps of a group's tasks that are functions on Spark's DataFrames."""
+    stages = dict.fromkeys(task.stage for task in group.tasks)
+    return [step for stage in stages for step in plan.stage(stage).steps if step.on_dataframes]
 
 
 def pieces(work: Work, workers: int) -> list[bytes]:
@@ -115,12 +153,17 @@ def answer(piece: bytes, memory: str = MEMORY) -> bytes:
     """
     from spark_jobs.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
 
-    def run() -> Answer:
+    def run() -> Sequence[TaskReceipt]:
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
-        return Done(tuple(run_orders(orders, memory=memory)))
+        return run_orders(orders, memory=memory)
 
+    return answered(run)
+
+
+def answered(run: Callable[[], Sequence[TaskReceipt]]) -> bytes:
+    """The answer of what gives receipts; it is run again if the store fails meanwhile."""
     try:
-        done = _PATIENT(run)
+        done: Answer = Done(tuple(_PATIENT(run)))
     except CosetError as error:
         done = Failed.of(error)
     return msgspec.json.encode(done)
@@ -132,6 +175,12 @@ def _receipts(answers: Sequence[bytes]) -> tuple[TaskReceipt, ...]:
         raise together(failed)
     done = (answered.receipts for answered in decoded if isinstance(answered, Done))
     return tuple(chain.from_iterable(done))
+
+
+def _without_spark(steps: Sequence[str], name: str) -> Refused:
+    listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
+    what = f"{listed} {verb} on Spark's DataFrames, and here is no Spark"
+    return Refused(Finding(what, name, "choose --runner spark, spark-submit or connect"))
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:

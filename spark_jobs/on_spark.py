@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from partitioning.errors import CosetError, Finding
 from sources import s3
@@ -41,6 +43,16 @@ def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMO
             raise job_failed(error, description, log) from None
 
     return run
+
+
+@contextmanager
+def dataframes(spark: SparkContext, description: str, log: str) -> Iterator[SparkSession]:
+    """A session of its own for a group's steps on DataFrames. Raises CosetError if Spark itself fails meanwhile."""
+    spark.setJobDescription(description)
+    try:
+        yield SparkSession(spark).newSession()
+    except (PySparkException, Py4JError) as error:
+        raise job_failed(error, description, log) from None
 
 
 def job_failed(error: Exception, description: str, log: str) -> CosetError:

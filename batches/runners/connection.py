@@ -35,20 +35,27 @@ def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
     It is shared, and outlives its clients, because the server's Python processes belong to it and have imported what
     tasks need. Raises Gone if the server cannot be reached, Refused if it does not accept the token.
     """
-    channel = _channel(address, token)
     for number in count():
         # A session that was idle for long is closed for ever; then all clients come to the next.
-        channel.set("session_id", str(uuid5(NAMESPACE_URL, f"{address}#{number}")))
-        spark = SparkSession(channel)
+        spark = _session(address, token, str(uuid5(NAMESPACE_URL, f"{address}#{number}")))
         spark.release_session_on_close = False
-        # Somebody waits: a server that is away is replaced, not waited for.
-        spark.client.set_retry_policies([])
         try:
             if _is_open(spark, address):
                 yield spark
                 return
         finally:
             spark.stop()
+
+
+@contextmanager
+def connected_to(session: str, address: str, token: str | None = None) -> Iterator[SparkSession]:
+    """The session of that id, which ends with the connection; a new one if there is none. Raises as `connected`."""
+    spark = _session(address, token, session)
+    try:
+        _is_open(spark, address)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def is_gone(error: PySparkException) -> bool:
@@ -68,6 +75,15 @@ class _Channel(DefaultChannelBuilder):
         token = grpc.access_token_call_credentials(self.token)
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
         return self._secure_channel(self.endpoint, credentials)
+
+
+def _session(address: str, token: str | None, session: str) -> SparkSession:
+    channel = _channel(address, token)
+    channel.set("session_id", session)
+    spark = SparkSession(channel)
+    # Somebody waits: a server that is away is replaced, not waited for.
+    spark.client.set_retry_policies([])
+    return spark
 
 
 def _channel(address: str, token: str | None) -> _Channel:

@@ -13,13 +13,14 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, Work, group_name, run_group
-from spark_jobs.on_spark import tasks_of, with_store
+from spark_jobs.on_spark import dataframes, tasks_of, with_store
 
 
 class Spark:
@@ -51,7 +52,9 @@ class Spark:
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
         name = group_name(plan, number)
-        return run_group(ledger, plan, number, lambda work: self._run(work, name))
+        return run_group(
+            ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+        )
 
     def cancel(self) -> None:
         self._jobs.end(self._end_jobs)
@@ -61,11 +64,22 @@ class Spark:
             self._started.cancelAllJobs()
 
     def _run(self, work: Work, name: str) -> Sequence[bytes]:
+        with self._job(name) as (spark, log):
+            return tasks_of(spark, name, log, self._memory)(work)
+
+    @contextmanager
+    def _dataframes(self, name: str) -> Iterator[SparkSession]:
+        with self._job(name) as (spark, log), dataframes(spark, name, log) as session:
+            yield session
+
+    @contextmanager
+    def _job(self, name: str) -> Iterator[tuple[SparkContext, str]]:
+        """The application, while it works at the group of that name, and where its log is."""
         self._jobs.check(name)
         spark, log = self._application()
         try:
             with self._jobs.waiting_for(name):
-                return tasks_of(spark, name, f"Spark's log, {log}", self._memory)(work)
+                yield spark, f"Spark's log, {log}"
         except CosetError:
             self._log_is_named |= not self._jobs.cancelled
             raise

@@ -113,7 +113,7 @@ class _Origins:
             "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
             "key": (step.key, step.key_format, step.rekeys),
             "state": step.state,
-            "function": (step.function, step.columns),
+            "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 
     def _sources(self, name: str) -> list[str]:
