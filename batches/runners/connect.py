@@ -89,6 +89,8 @@ class Connect:
         session = str(uuid4())
         with self._job(connected_to(session, self._address, self._token), name) as spark:
             self._sessions.add(session)
+            # Spark's functions ask for it, in this thread; it is forgotten when it ends.
+            SparkSession._active_session.session = spark
             try:
                 yield spark
             finally:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
+from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, Work, group_name, run_group
@@ -89,11 +90,14 @@ class Spark:
         with self._lock:
             self._log = self._log or log_file("spark")
             if self._started is None:
+                archive = Shipped().archive()
                 os.environ.update(environment())
                 try:
                     self._started = self._ends.enter_context(
                         application(self._master, configuration(self._master), self._log)
                     )
+                    if archive:
+                        self._started.addPyFile(archive)
                 except (PySparkException, Py4JError, OSError) as error:
                     self._log_is_named = True
                     lines = str(error).strip().splitlines() or [repr(error)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.model.artefact import Role
-from partitioning.model.plan import ResultInput
+from partitioning.model.plan import Plan, ResultInput
+from partitioning.model.receipt import TaskReceipt
 from sources.s3 import storage_options
 from tests import frames, functions
 from tests.landed import land_table
@@ -117,8 +118,8 @@ class Batch:
     """A batch that has run, by what its tests ask for."""
 
     root: str
-    plan: object
-    receipts: list
+    plan: Plan
+    receipts: list[TaskReceipt]
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
         there = DeltaTable(f"{self.root}/tables/{table}", storage_options=storage_options()).to_pyarrow_table()
@@ -127,9 +128,7 @@ class Batch:
 
 
 @pytest.fixture(scope="module", params=list(RUNNERS))
-def batch(
-    request, s3: S3Server, spark_server: SparkServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Batch]:
+def batch(request, s3: S3Server, spark_server: SparkServer, tmp_path_factory: pytest.TempPathFactory) -> Batch:
     """All cases in all ways, in one batch."""
     make, settings = RUNNERS[request.param]
     root = f"s3://test/{uuid.uuid4().hex}"
@@ -145,7 +144,7 @@ def batch(
     ref, _ = steps.plan(pipeline, root, settings)
     assert ref is not None
     run_and_publish(ref, tmp_path_factory.mktemp("docs"), make(spark_server))
-    yield Batch(root, ref.load()[1], task_receipts(ref))
+    return Batch(root, ref.load()[1], task_receipts(ref))
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -153,3 +152,20 @@ def batch(
 def test_a_step_gives_the_same_rows_however_it_is_written(name: str, kind: str, batch: Batch) -> None:
     assert batch.rows(f"{name}_{kind}") == batch.rows(f"{name}_sql")
     assert batch.rows(f"{name}_sql")
+
+
+def test_what_follows_a_step_on_dataframes_waits_for_it(batch: Batch) -> None:
+    (stage,) = (stage for stage in batch.plan.stages if any(step.name == "d.thrice.aggregate" for step in stage.steps))
+    (read,) = stage.inputs
+    assert isinstance(read, ResultInput)
+    assert (stage.wave, read.step) == (1, "d.thrice")
+
+
+def test_a_flow_is_left_for_spark_once_for_each_step_that_is_given_it(batch: Batch) -> None:
+    given: dict[str, int] = {}
+    for task in batch.receipts:
+        for file in task.left(Role.GIVEN):
+            given[file.name] = given.get(file.name, 0) + file.records
+    assert given["d.joined.given-0"] == given["d.mapped.given-0"] == len(VIEWS)
+    assert given["d.joined.given-1"] == len(CLICKS)
+    assert given["d.thrice.given-0"] == sum(v > 20 for v in VIEWS["v"].to_pylist())
