@@ -95,8 +95,9 @@ class Frames:
             stages.setdefault(order.stage, []).append(order)
         for together in stages.values():
             for step in (step for step in together[0].steps if step.on_dataframes):
-                for more in self._step(step, together, done):
-                    done[more.task] = _both(done[more.task], more)
+                for called in _calls(step, together):
+                    for more in self._step(step, called, done):
+                        done[more.task] = _both(done[more.task], more)
         return tuple(done.values())
 
     def _step(self, step: Step, orders: Sequence[Order], done: Mapping[TaskRef, TaskReceipt]) -> list[TaskReceipt]:
@@ -222,6 +223,11 @@ def _functions_of(spark: SparkSession | RemoteSession) -> Iterator[None]:
             _Remote.needed -= 1
             if not _Remote.needed:
                 del os.environ[_Remote.variable]
+
+
+def _calls(step: Step, orders: Sequence[Order]) -> Sequence[Sequence[Order]]:
+    """The tasks for which a function is called at once: all, if it can be told afterwards whose its rows are."""
+    return [orders] if Placing.of(step, orders).tells else [[order] for order in orders]
 
 
 def _given(name: str, orders: Sequence[Order], done: Mapping[TaskRef, TaskReceipt]) -> list[Given]:

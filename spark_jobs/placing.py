@@ -54,9 +54,14 @@ class Placing(Value, frozen=True):
         kind = next((column.type for column in step.columns if column.name == step.key), "")
         return cls(step.key, kind, placement, len(orders), cosets, owners, own)
 
+    @property
+    def tells(self) -> bool:
+        """Whether keys say to which place rows go."""
+        return bool(self.key) and self.placement.hash != OPAQUE
+
     def of_rows(self, rows: pa.RecordBatch) -> np.ndarray:
         """The place of each row (int64). A key that is no task's goes to the first, whose check refuses it."""
-        if self.places == 1 or not self.key or self.placement.hash == OPAQUE:
+        if self.places == 1:
             return np.zeros(len(rows), np.int64)
         (field,) = arrow_schema((Column(self.key, self.key_type),))
         try:

@@ -49,10 +49,12 @@ class Shipped:
         path = Path(Shipped._folder.name) / f"coset-shipped-{self.digest}.zip"
         if not path.exists():
             # Another thread may be at it.
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    for place, content in sorted(self._content.items()):
-                        archive.writestr(zipfile.ZipInfo(place, _BEGINNING), content)
+            with (
+                tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
+                zipfile.ZipFile(file, "w") as archive,
+            ):
+                for place, content in sorted(self._content.items()):
+                    archive.writestr(zipfile.ZipInfo(place, _BEGINNING), content, zipfile.ZIP_DEFLATED)
             Path(file.name).replace(path)
         return str(path)
 

@@ -18,15 +18,15 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Role
-from partitioning.model.failure import Answer, Failed
+from partitioning.model.failure import Answer, Done, Failed
 from partitioning.model.order import Order
 from partitioning.values import replace
 from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
-from spark_jobs.given import Given
+from spark_jobs.given import PLACE, Given
 from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
 from spark_jobs.kernel import run_orders
-from spark_jobs.placing import ORDER, PLACE, Placing, dealing
+from spark_jobs.placing import ORDER, Placing, dealing
 from tests.landed import land_table
 from tests.running import task_receipts
 
@@ -46,12 +46,12 @@ def spark() -> Iterator[Spark]:
         yield runner
 
 
-def planned(store: S3Store, function: str, *, groups: int = 1, **more: str) -> BatchRef:
+def planned(store: S3Store, function: str, *, groups: int = 1, hash: str = "murmur2", **more: str) -> BatchRef:
     """A batch whose five tasks are of one step."""
     source = f"{store.root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4)
     pipeline = Pipeline("scores", source=source)
-    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task")
+    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task", hash=hash)
     views.spark(f"tests.frames:{function}", COLUMNS | more, name="scored").write("t")
     ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
@@ -96,6 +96,14 @@ def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: S3St
     assert "gave the key 'key-1', which is none that the task was given" in what
 
 
+def test_where_keys_do_not_tell_whose_rows_are_the_function_is_called_for_each_task(
+    spark: Spark, store: S3Store
+) -> None:
+    ref = planned(store, "counted", hash="opaque")
+    assert "and wrote 68 rows" in spark.group(ref, 0)
+    assert len(set(VIEWS["k"].to_pylist())) == 68
+
+
 def test_a_runner_without_spark_says_which_have_it(store: S3Store) -> None:
     with pytest.raises(Refused) as refused, Local(processes=1) as runner:
         runner.group(planned(store, "doubled", twice="BIGINT"), 0)
@@ -137,7 +145,7 @@ def test_rows_that_spark_loses_or_doubles_before_the_function_sees_them_are_noti
         frame = asked._read(step, 0, given)
         asked._check_counts(frame, given)
         for wrong in (frame.filter("`@row` <> 7"), frame.union(frame), lost_and_doubled(frame)):
-            with pytest.raises(CosetError, match="Spark read .* rows, or others than the"):
+            with pytest.raises(CosetError, match=r"Spark read .* rows, or others than the"):
                 asked._check_counts(wrong, given)
 
 
@@ -177,7 +185,13 @@ def finished(ref: BatchRef, spoil: str | None = None) -> list[Answer]:
 
 def test_rows_go_to_the_tasks_that_have_their_keys(store: S3Store) -> None:
     ref = planned(store, "counted")
-    written = [file.records for done in finished(ref) for task in done.receipts for file in task.left(Role.TABLE)]
+    written = [
+        file.records
+        for done in finished(ref)
+        if isinstance(done, Done)
+        for task in done.receipts
+        for file in task.left(Role.TABLE)
+    ]
     assert written == [given.file.records for given in given_by(ref)]
     assert sum(written) == len(VIEWS)
     assert len(written) == 5

@@ -94,7 +94,6 @@ class Inputs:
                     where,
                     "use cogroup, or a number of tasks that divides all partition counts",
                 )
-        yield from _mixed_up(draft, where)
         if draft.choice.partitioner and any(read.placement.hash == OPAQUE for read in inputs):
             for step in draft.part.steps:
                 if step.state or step.name in self._left:
@@ -144,15 +143,3 @@ class Inputs:
 def _has(step: Step, key: str) -> bool:
     """Whether the rows of a step have that column. Only those of a process step, which are declared, may lack a key."""
     return not step.columns or any(column.name == key for column in step.columns)
-
-
-def _mixed_up(draft: Draft, where: str) -> Iterator[Finding]:
-    """Several tasks may be given one DataFrame: then a row has to say by its key whose it is."""
-    for step in draft.part.steps:
-        hashes = draft.key_hashes[step.inputs[0]]
-        if step.on_dataframes and draft.cosets > 1 and any(lies and lies.hash == OPAQUE for lies in hashes):
-            yield Finding(
-                f"the placement of what {step.name} reads is {OPAQUE}, so its rows do not tell whose task they are",
-                where,
-                "name the hash of the stream, or move its records with .repartition() first",
-            )
