@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
 
@@ -18,9 +19,11 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
-from spark_jobs.frames import Dataframes
 from spark_jobs.group import MEMORY, Work, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
+
+if TYPE_CHECKING:  # few groups need it
+    from spark_jobs.frames import Dataframes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
 
 from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
@@ -22,6 +22,9 @@ from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
+
+if TYPE_CHECKING:  # few groups need it
+    from pyspark.sql import SparkSession
 
 
 class Spark:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -124,7 +125,7 @@ WAYS: Mapping[str, Way] = {
         Settings(groups=2),
         ("joined", "between"),
     ),
-    "spark-submit": Way(lambda _: SparkSubmit("local[2]"), Settings(groups=1), ("counted",)),
+    "spark-submit": Way(lambda _: SparkSubmit("local[2]"), Settings(groups=1), ("joined",)),
 }
 
 
@@ -143,9 +144,21 @@ class Batch:
 
 
 @pytest.fixture(scope="module")
-def batch(request, s3: S3Server, spark_server: SparkServer, tmp_path_factory: pytest.TempPathFactory) -> Batch:
-    """Cases, in all kinds, in one batch."""
-    way = WAYS[request.param]
+def done() -> dict[str, Batch]:
+    """The batches that have run, by their ways."""
+    return {}
+
+
+@pytest.fixture
+def batch(request, done: dict[str, Batch], s3: S3Server, spark_server: SparkServer, tmp_path: Path) -> Batch:
+    """A batch that was run in some way."""
+    if request.param not in done:
+        done[request.param] = run(WAYS[request.param], spark_server, tmp_path)
+    return done[request.param]
+
+
+def run(way: Way, spark_server: SparkServer, docs: Path) -> Batch:
+    """Run cases, in all kinds, in one batch."""
     root = f"s3://test/{uuid.uuid4().hex}"
     source = f"{root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
@@ -158,7 +171,7 @@ def batch(request, s3: S3Server, spark_server: SparkServer, tmp_path_factory: py
             getattr(CASES[name], kind)(views, clicks).write(f"{name}_{kind}")
     ref, _ = steps.plan(pipeline, root, way.settings)
     assert ref is not None
-    run_and_publish(ref, tmp_path_factory.mktemp("docs"), way.runner(spark_server))
+    run_and_publish(ref, docs, way.runner(spark_server))
     return Batch(root, ref.load()[1], task_receipts(ref))
 
 
