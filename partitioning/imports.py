@@ -48,14 +48,19 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
     return path
 
 
+def is_allowed(module: str) -> bool:
+    """Whether the deployment allows what is in a module to be called."""
+    allowed = (*_OWN, *os.environ.get(ALLOWED, "").split(","))
+    return any(f"{module}.".startswith(f"{prefix.strip()}.") for prefix in allowed if prefix.strip())
+
+
 def imported(path: str, where: str) -> Any:
     """What an import path names.
 
     Raises Refused if the deployment does not allow it, if it is not there, or if its module fails.
     """
     module, _, name = import_path(path, where).partition(":")
-    allowed = (*_OWN, *os.environ.get(ALLOWED, "").split(","))
-    if not any(f"{module}.".startswith(f"{prefix.strip()}.") for prefix in allowed if prefix.strip()):
+    if not is_allowed(module):
         package = module.partition(".")[0]
         then = f"if it is yours, set {ALLOWED}={package} wherever Coset and its tasks run; it may name several packages"
         raise Refused(Finding(f"{path!r} is not allowed to be called here", where, then))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
@@ -15,6 +17,7 @@ from partitioning.documents.receipts import left_for
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
+from partitioning.model.graph import Step
 from partitioning.model.leaving import Left
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskGroup
@@ -23,6 +26,9 @@ from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many, size
 from sources.copies import Copies
 from spark_jobs.location import ENVIRONMENT
+
+if TYPE_CHECKING:  # few groups need it
+    from spark_jobs.frames import Dataframes
 
 MEMORY = "1GB"
 
@@ -41,12 +47,18 @@ RunTasks = Callable[[Work], Sequence[bytes]]
 
 
 def run_group(
-    ledger: Ledger, plan: Plan, number: int, run_tasks: RunTasks, provider: LocationIdProvider = ENVIRONMENT
+    ledger: Ledger,
+    plan: Plan,
+    number: int,
+    run_tasks: RunTasks,
+    dataframes: Dataframes | None = None,
+    memory: str = MEMORY,
+    provider: LocationIdProvider = ENVIRONMENT,
 ) -> str:
     """Run a task group unless that is done or decided, and store its receipt; a sentence on what was done.
 
-    Raises Refused if the plan has no such group, if groups of earlier waves have not run on which it waits, and with
-    all findings of its tasks.
+    What is on Spark's DataFrames runs with `dataframes`. Raises Refused if that is needed and not there, if the plan
+    has no such group, if groups of earlier waves have not run on which it waits, and with all findings of its tasks.
     """
     group = group_of(ledger, plan, number)
     name = group_name(plan, number)
@@ -58,8 +70,18 @@ def run_group(
         return f"{name}: nothing to do, attempt {attempt} has run"
     location = check_location(provider.location())
     left = left_for(ledger, plan, attempt, group)
-    answers = _done(run_tasks(work(plan, group, attempt, ledger.store.root, left)))
-    tasks: Sequence[TaskReceipt] = [receipt for answered in answers for receipt in answered.receipts]
+    on_dataframes = [step.name for step in steps_on_dataframes(plan, group)]
+    if on_dataframes and dataframes is None:
+        raise _without_spark(on_dataframes, name)
+    orders = orders_of(plan, group, attempt, ledger.store.root, left)
+    answers = _done(run_tasks(encoded(orders)))
+    tasks = _receipts(answers)
+    if on_dataframes and dataframes is not None:
+        from spark_jobs.frames import Frames  # noqa: PLC0415  Spark's SQL engine is not needed otherwise
+
+        with dataframes() as spark:
+            frames = Frames(spark, name, memory, answered, lambda data: _receipts(_done(data)))
+            tasks = frames.run(list(chain.from_iterable(orders)), tasks)
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
     ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
@@ -86,11 +108,28 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
 
 
 def work(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Work:
-    """The orders of a group's tasks, as documents. `left` is what earlier waves left."""
+    """The orders of a group's tasks, as documents."""
+    return encoded(orders_of(plan, group, attempt, store, left))
+
+
+def encoded(orders: Sequence[Sequence[Order]]) -> Work:
+    """Orders as documents."""
+    return [[encode(order) for order in together] for together in orders]
+
+
+def orders_of(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left) -> Sequence[Sequence[Order]]:
+    """The orders of a group's tasks, together where these read something in common. `left` is what earlier waves
+    left."""
     return [
-        [encode(order_of(plan, digest(plan), ref, attempt, store, left)) for ref in tasks]
+        [order_of(plan, digest(plan), ref, attempt, store, left) for ref in tasks]
         for tasks in read_together(plan, group)
     ]
+
+
+def steps_on_dataframes(plan: Plan, group: TaskGroup) -> Sequence[Step]:
+    """The steps of a group's tasks that are functions on Spark's DataFrames."""
+    stages = dict.fromkeys(task.stage for task in group.tasks)
+    return [step for stage in stages for step in plan.stage(stage).steps if step.on_dataframes]
 
 
 def pieces(work: Work, workers: int) -> list[bytes]:
@@ -116,14 +155,19 @@ def answer(piece: bytes, memory: str = MEMORY) -> bytes:
     """
     from spark_jobs.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
 
-    def run() -> Answer:
+    def run() -> Done:
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]
         copies = Copies.of_environment()
         receipts = tuple(run_orders(orders, memory=memory, copies=copies))
         return Done(receipts, copies.fetched, copies.found)
 
+    return answered(run)
+
+
+def answered(run: Callable[[], Done]) -> bytes:
+    """The answer of what runs tasks; it is run again if the store fails meanwhile."""
     try:
-        done = _PATIENT(run)
+        done: Answer = _PATIENT(run)
     except CosetError as error:
         done = Failed.of(error)
     return msgspec.json.encode(done)
@@ -136,6 +180,10 @@ def _done(answers: Sequence[bytes]) -> list[Done]:
     return [answered for answered in decoded if isinstance(answered, Done)]
 
 
+def _receipts(answers: Iterable[Done]) -> tuple[TaskReceipt, ...]:
+    return tuple(receipt for done in answers for receipt in done.receipts)
+
+
 def _of_state(answers: Sequence[Done]) -> str:
     """How much state was read, and how much of it from copies that were there."""
     fetched, found = sum(answered.fetched for answered in answers), sum(answered.found for answered in answers)
@@ -143,6 +191,12 @@ def _of_state(answers: Sequence[Done]) -> str:
         return ""
     copies = f", {size(found)} of it from copies" if found else ""
     return f"; {size(fetched + found)} of state were read{copies}"
+
+
+def _without_spark(steps: Sequence[str], name: str) -> Refused:
+    listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
+    what = f"{listed} {verb} on Spark's DataFrames, and here is no Spark"
+    return Refused(Finding(what, name, "choose --runner spark, spark-submit or connect"))
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:

@@ -17,6 +17,7 @@ from pyarrow.fs import FileSystem
 
 from partitioning.errors import CosetError
 from partitioning.model.failure import together
+from partitioning.model.leaving import given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.receipt import TaskReceipt
 from sources.copies import Copies
@@ -96,8 +97,17 @@ def _run(
     writers = Writers.of(order, files)
     with connect(memory, temp) as connection:
         steps = Steps(connection, order, intakes, temp)
-        left = [writers.table(write, steps.table(write)) for write in order.writes]
-        left += [writers.left(leaving, steps.left(leaving), temp) for leaving in order.leaves]
+        # What is made on DataFrames is not there yet.
+        later = {step.name for step in order.steps if step.on_dataframes}
+        left = [writers.table(write, steps.table(write)) for write in order.writes if write.declared.step not in later]
+        left += [
+            writers.left(leaving, steps.left(leaving), temp) for leaving in order.leaves if leaving.step not in later
+        ]
+        left += [
+            writers.given(name, steps.given(step, number))
+            for step in order.steps
+            for number, name in enumerate(given_to(step))
+        ]
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
     for intake in intakes:
         intake.drain()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -12,6 +14,9 @@ from pyspark.errors import PySparkException
 from partitioning.errors import CosetError, Finding
 from sources import s3
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
+
+if TYPE_CHECKING:  # few groups need it
+    from pyspark.sql import SparkSession
 
 
 def with_store(conf: SparkConf) -> SparkConf:
@@ -41,6 +46,18 @@ def tasks_of(spark: SparkContext, description: str, log: str, memory: str = MEMO
             raise job_failed(error, description, log) from None
 
     return run
+
+
+@contextmanager
+def dataframes(spark: SparkContext, description: str, log: str) -> Iterator[SparkSession]:
+    """A session of its own for a group's steps on DataFrames. Raises CosetError if Spark itself fails meanwhile."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark.setJobDescription(description)
+    try:
+        yield SparkSession(spark).newSession()
+    except (PySparkException, Py4JError) as error:
+        raise job_failed(error, description, log) from None
 
 
 def job_failed(error: Exception, description: str, log: str) -> CosetError:

@@ -9,7 +9,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
 
@@ -18,7 +20,10 @@ from partitioning.documents.ledger import open_plan
 from partitioning.errors import CosetError
 from partitioning.model.failure import Failed, Failure
 from spark_jobs.group import MEMORY, Work, run_group
-from spark_jobs.on_spark import tasks_of, with_store
+from spark_jobs.on_spark import dataframes, tasks_of, with_store
+
+if TYPE_CHECKING:  # few groups need it
+    from spark_jobs.frames import Dataframes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ledger, plan = open_plan(asked.plan, asked.digest)
         try:
-            print(run_group(ledger, plan, asked.group, partial(_in_spark, asked)))
+            with ExitStack() as ends:
+                application = _Application(asked, ends)
+                print(run_group(ledger, plan, asked.group, application.run, application.dataframes, asked.memory))
         except CosetError as error:
             if asked.failure:
                 ledger.put_failure(Failure(digest(plan), asked.group, Failed.of(error)), plan.batch, asked.failure)
@@ -48,14 +55,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _in_spark(asked: argparse.Namespace, work: Work) -> Sequence[bytes]:
-    """Run orders in an application of their own, which is only started if there is something to run."""
-    # Spark's workers must run an interpreter that has Coset; this one has it.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    name = f"group {asked.group} of {asked.plan}"
-    with SparkContext(conf=with_store(SparkConf().setAppName(name))) as spark:
-        log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
-        return tasks_of(spark, name, log, asked.memory)(work)
+class _Application:
+    """An application of its own, which is only started if there is something to run."""
+
+    def __init__(self, asked: argparse.Namespace, ends: ExitStack) -> None:
+        self._asked = asked
+        self._ends = ends
+        self._name = f"group {asked.group} of {asked.plan}"
+        self._log = f"Spark's log, {asked.log}" if asked.log else "the log of spark-submit"
+
+    def run(self, work: Work) -> Sequence[bytes]:
+        """Run orders."""
+        return tasks_of(self._spark, self._name, self._log, self._asked.memory)(work)
+
+    @property
+    def dataframes(self) -> Dataframes:
+        return lambda: dataframes(self._spark, self._name, self._log)
+
+    @cached_property
+    def _spark(self) -> SparkContext:
+        # Spark's workers must run an interpreter that has Coset; this one has it.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        return self._ends.enter_context(SparkContext(conf=with_store(SparkConf().setAppName(self._name))))
 
 
 if __name__ == "__main__":

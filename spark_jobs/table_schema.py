@@ -32,5 +32,13 @@ def table_schema(write: PlannedWrite) -> pa.Schema:
     Unsigned integers, which Delta lacks, are widened; timestamps are in microseconds, and in UTC if they have
     a time zone.
     """
-    fields = [field.with_type(_WIDER.get(field.type, field.type)) for field in arrow_schema(write.columns)]
-    return pa.schema([*fields, *(_LINEAGE if write.declared.lineage else ())])
+    return pa.schema([*wider(arrow_schema(write.columns)), *(_LINEAGE if write.declared.lineage else ())])
+
+
+def wider(schema: pa.Schema) -> pa.Schema:
+    """The same columns in types that Spark and Delta know.
+
+    >>> wider(pa.schema([("n", pa.uint32()), ("at", pa.timestamp("ms"))])).types
+    [DataType(int64), TimestampType(timestamp[us])]
+    """
+    return pa.schema([field.with_type(_WIDER.get(field.type, field.type)) for field in schema])

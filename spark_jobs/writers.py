@@ -74,6 +74,22 @@ class Writers:
         batches = (batch for rows in sampled for batch in self._key_rows(*rows).to_batches())
         return self._rows(Role.KEYS, order.stage, folder, _KEYS, batches)
 
+    def given(self, name: str, rows: pa.RecordBatchReader) -> Artefact:
+        """Write the rows that a step on DataFrames is given; a file without rows says what columns there are."""
+        order = self.order
+        path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{name}"
+
+        def write(sink: _Hashed) -> int:
+            records = 0
+            with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
+                for batch in rows:
+                    for start in range(0, len(batch), _PART_ROWS):
+                        writer.write_batch(batch.slice(start, _PART_ROWS))
+                    records += len(batch)
+            return records
+
+        return self._put(Role.GIVEN, name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
+
     def left(self, leaving: Leaving, rows: pa.RecordBatchReader, temp: Path) -> Artefact | None:
         """Write rows for later tasks, by partition, each in the order of the rows; None if there are none.
 

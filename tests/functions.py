@@ -66,3 +66,21 @@ def streak(table: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     made = pa.table({"k": made["k"], "n": made["n_sum"], "last": made["last_max"]})
     goes_on = pc.not_equal(pc.subtract(made["last"], pc.multiply(pc.divide(made["last"], 5), 5)), 0)
     return made.select(["k", "n"]), made.filter(goes_on)
+
+
+def counted(table: pa.Table) -> pa.Table:
+    """A row for each key; it needs all records at once."""
+    made = table.group_by("k").aggregate([("v", "sum"), ([], "count_all")])
+    return pa.table({"k": made["k"], "n": made["count_all"], "v": made["v_sum"]})
+
+
+def tripled(table: pa.Table) -> pa.Table:
+    """A column more, no row less."""
+    return table.append_column("thrice", pc.multiply(table["v"], 3))
+
+
+def joined(table: pa.Table) -> pa.Table:
+    """What the rows of two sides have of each key; it needs all records at once."""
+    views, clicks = (table.filter(pc.equal(table["side"], side)) for side in ("views", "clicks"))
+    both = views.select(["k", "v"]).join(clicks.select(["k", "v"]).rename_columns(["k", "c"]), "k", join_type="inner")
+    return both.append_column("sum", pc.add(both["v"], both["c"]))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Lock
 from types import TracebackType
+from uuid import uuid4
 
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
 
 from batches.ref import BatchRef
-from batches.runners.connection import Gone, check_address, connected, is_gone
+from batches.runners.connection import Gone, check_address, connected, connected_to, is_gone
 from batches.runners.jobs import Jobs
 from batches.runners.spark_server import LOG_SETTING
 from batches.runners.spark_submit import SparkSubmit
@@ -34,6 +36,7 @@ class Connect:
     def __init__(self, address: str, memory: str = MEMORY, token: str | None = None, master: str = "local[*]") -> None:
         check_address(address)
         self._address = address
+        self._memory = memory
         self._answer = partial(answer, memory=memory)
         self._token = token
         self._submit = SparkSubmit(master, memory)
@@ -41,6 +44,8 @@ class Connect:
         # By this name the jobs of this runner, and no others, can be ended.
         self._tag = f"coset-{secrets.token_hex(8)}"
         self._jobs = Jobs()
+        # Those of groups with steps on DataFrames.
+        self._sessions: set[str] = set()
 
     def __enter__(self) -> Connect:
         return self
@@ -54,7 +59,9 @@ class Connect:
         ledger, plan = batch.load()
         name = group_name(plan, number)
         try:
-            return run_group(ledger, plan, number, lambda work: self._run(work, name))
+            return run_group(
+                ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+            )
         except Gone as gone:
             with self._submitting:
                 return f"{gone}; submitted instead: {self._submit.group(batch, number)}"
@@ -67,15 +74,37 @@ class Connect:
         # Over a connection of its own: a signal may have interrupted somebody who was using another.
         with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
             spark.interruptTag(self._tag)
+        for session in tuple(self._sessions):
+            opened = connected_to(session, self._address, self._token)
+            with suppress(Gone, CosetError, PySparkException), opened as spark:
+                spark.interruptAll()
 
     def _run(self, work: Work, name: str) -> Sequence[bytes]:
-        with self._jobs.waiting_for(name), connected(self._address, self._token) as spark:
+        with self._job(connected(self._address, self._token), name) as spark:
             spark.addTag(self._tag)
+            return run_orders(spark, pieces(work, cores_of(spark)), self._answer)
+
+    @contextmanager
+    def _dataframes(self, name: str) -> Iterator[SparkSession]:
+        session = str(uuid4())
+        with self._job(connected_to(session, self._address, self._token), name) as spark:
+            self._sessions.add(session)
+            # Spark's functions ask for it, in this thread; it is forgotten when it ends.
+            SparkSession._active_session.session = spark
+            try:
+                yield spark
+            finally:
+                self._sessions.discard(session)
+
+    @contextmanager
+    def _job(self, opened: AbstractContextManager[SparkSession], name: str) -> Iterator[SparkSession]:
+        """A session, while the server works at the group of that name. Raises Gone if the server goes away."""
+        with self._jobs.waiting_for(name), opened as spark:
             log: str | None = f"on the host of {self._address}"
             try:
                 log = spark.conf.get(LOG_SETTING, log)
                 self._jobs.check(name)
-                return run_orders(spark, pieces(work, cores_of(spark)), self._answer)
+                yield spark
             except PySparkException as error:
                 if is_gone(error):
                     raise Gone(f"the Spark server {self._address} went away") from None

@@ -14,6 +14,7 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession
 
 from batches.runners.ports import is_loopback
+from batches.runners.shipped import Shipped
 from partitioning.errors import Finding, Refused
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
@@ -33,22 +34,33 @@ def connected(address: str, token: str | None = None) -> Iterator[SparkSession]:
     """The session that all of Coset's clients of a server share, over a connection of its own.
 
     It is shared, and outlives its clients, because the server's Python processes belong to it and have imported what
-    tasks need. Raises Gone if the server cannot be reached, Refused if it does not accept the token.
+    tasks need. Clients that ship other code have another, since what is imported stays. Raises Gone if the server
+    cannot be reached, Refused if it does not accept the token.
     """
-    channel = _channel(address, token)
+    shipped = Shipped()
     for number in count():
         # A session that was idle for long is closed for ever; then all clients come to the next.
-        channel.set("session_id", str(uuid5(NAMESPACE_URL, f"{address}#{number}")))
-        spark = SparkSession(channel)
+        spark = _session(address, token, str(uuid5(NAMESPACE_URL, f"{address}#{shipped.digest}#{number}")))
         spark.release_session_on_close = False
-        # Somebody waits: a server that is away is replaced, not waited for.
-        spark.client.set_retry_policies([])
         try:
             if _is_open(spark, address):
+                _ship(spark, shipped)
                 yield spark
                 return
         finally:
             spark.stop()
+
+
+@contextmanager
+def connected_to(session: str, address: str, token: str | None = None) -> Iterator[SparkSession]:
+    """The session of that id, which ends with the connection; a new one if there is none. Raises as `connected`."""
+    spark = _session(address, token, session)
+    try:
+        _is_open(spark, address)
+        _ship(spark, Shipped())
+        yield spark
+    finally:
+        spark.stop()
 
 
 def is_gone(error: PySparkException) -> bool:
@@ -68,6 +80,31 @@ class _Channel(DefaultChannelBuilder):
         token = grpc.access_token_call_credentials(self.token)
         credentials = grpc.composite_channel_credentials(grpc.local_channel_credentials(), token)
         return self._secure_channel(self.endpoint, credentials)
+
+
+def _session(address: str, token: str | None, session: str) -> SparkSession:
+    channel = _channel(address, token)
+    channel.set("session_id", session)
+    spark = SparkSession(channel)
+    # Somebody waits: a server that is away is replaced, not waited for.
+    spark.client.set_retry_policies([])
+    return spark
+
+
+def _ship(spark: SparkSession, shipped: Shipped) -> None:
+    """Send the archive, if there is one; the server keeps it if it has it already.
+
+    It fails if another client sends the same one at that moment, and has it when it is asked once more.
+    """
+    if archive := shipped.archive():
+        for last in (False, False, True):
+            try:
+                spark.addArtifacts(archive, pyfile=True)
+            except PySparkException as error:
+                if last or is_gone(error):
+                    raise
+            else:
+                return
 
 
 def _channel(address: str, token: str | None) -> _Channel:

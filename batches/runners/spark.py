@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -16,10 +17,14 @@ from pyspark.java_gateway import launch_gateway
 
 from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
+from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from spark_jobs.group import MEMORY, Work, group_name, run_group
-from spark_jobs.on_spark import tasks_of, with_store
+from spark_jobs.on_spark import dataframes, tasks_of, with_store
+
+if TYPE_CHECKING:  # few groups need it
+    from pyspark.sql import SparkSession
 
 
 class Spark:
@@ -51,7 +56,9 @@ class Spark:
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
         name = group_name(plan, number)
-        return run_group(ledger, plan, number, lambda work: self._run(work, name))
+        return run_group(
+            ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+        )
 
     def cancel(self) -> None:
         self._jobs.end(self._end_jobs)
@@ -61,11 +68,22 @@ class Spark:
             self._started.cancelAllJobs()
 
     def _run(self, work: Work, name: str) -> Sequence[bytes]:
+        with self._job(name) as (spark, log):
+            return tasks_of(spark, name, log, self._memory)(work)
+
+    @contextmanager
+    def _dataframes(self, name: str) -> Iterator[SparkSession]:
+        with self._job(name) as (spark, log), dataframes(spark, name, log) as session:
+            yield session
+
+    @contextmanager
+    def _job(self, name: str) -> Iterator[tuple[SparkContext, str]]:
+        """The application, while it works at the group of that name, and where its log is."""
         self._jobs.check(name)
         spark, log = self._application()
         try:
             with self._jobs.waiting_for(name):
-                return tasks_of(spark, name, f"Spark's log, {log}", self._memory)(work)
+                yield spark, f"Spark's log, {log}"
         except CosetError:
             self._log_is_named |= not self._jobs.cancelled
             raise
@@ -75,11 +93,14 @@ class Spark:
         with self._lock:
             self._log = self._log or log_file("spark")
             if self._started is None:
+                archive = Shipped().archive()
                 os.environ.update(environment())
                 try:
                     self._started = self._ends.enter_context(
                         application(self._master, configuration(self._master), self._log)
                     )
+                    if archive:
+                        self._started.addPyFile(archive)
                 except (PySparkException, Py4JError, OSError) as error:
                     self._log_is_named = True
                     lines = str(error).strip().splitlines() or [repr(error)]

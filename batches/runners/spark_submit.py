@@ -11,6 +11,7 @@ from types import TracebackType
 
 from batches.ref import BatchRef
 from batches.runners import children
+from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
 from partitioning.model.failure import ErrorKind
@@ -72,11 +73,13 @@ class SparkSubmit:
 
     def _submit(self, arguments: list[str], log: Path, where: str) -> int:
         """Run the application; its exit code."""
+        archive = Shipped().archive()
         settings = [f"{name}={value}" for name, value in configuration(self._master).items()]
         command = [
             SPARK_SUBMIT,
             *("--master", self._master),
             *(part for setting in settings for part in ("--conf", setting)),
+            *(("--py-files", archive) if archive else ()),
             APPLICATION,
             *arguments,
         ]

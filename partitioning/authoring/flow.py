@@ -240,34 +240,86 @@ class Flow(Value, frozen=True):
         tables: the records of this batch, and what it kept of their keys. It returns two as well: rows, and what it
         keeps of these keys from now on.
         """
-        where = f"process of {self.step}"
-        kept, kept_format = (self.key, self.key_format) if key is None else (key, key_format)
-        findings = [] if key is None else list(bad_key(key, key_format, where))
+        findings = []
         if state is not None and self.key not in state:
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
+            where = f"process of {self.step}"
             findings.append(Finding(f"{what}: state is kept by key", where, "add it to state"))
+        return self._called(
+            Op.PROCESS,
+            function,
+            columns,
+            (self,),
+            key,
+            key_format,
+            name,
+            findings,
+            sql=f"SELECT * FROM {self._source}",
+            keyed=state is not None,
+            state=state is not None and Keeps(columns=_declared(state)),
+            partitions=None if partitionable else 1,
+        )
+
+    def spark(
+        self,
+        function: str | Callable[..., Any],
+        columns: Mapping[str, str],
+        *others: Flow,
+        key: str | None = None,
+        key_format: str = KeyFormat.STRING,
+        name: str | None = None,
+    ) -> Flow:
+        """Run a function on Spark's DataFrames: of this flow, then of the others. `columns` are as for `process`.
+
+        All records of a key are in the DataFrames of one call, but one call may have those of several tasks, and which
+        depends on their number: the function must treat records by key only. Without `key` it is declared to give
+        records of keys that it was given. It runs where Spark is: not by the runner `local`.
+        """
+        findings = list(cannot_meet(Op.SPARK, Join.FULL, [self, *others])) if others else []
+        flows = (self, *others)
+        return self._called(Op.SPARK, function, columns, flows, key, key_format, name, findings, sql="", keyed=True)
+
+    def _called(
+        self,
+        op: Op,
+        function: str | Callable[..., Any],
+        columns: Mapping[str, str],
+        inputs: Sequence[Flow],
+        key: str | None,
+        key_format: str,
+        name: str | None,
+        findings: list[Finding],
+        *,
+        sql: str,
+        **more: Any,
+    ) -> Flow:
+        """A step that is a function. Raises Refused with these findings and others."""
+        where = f"{op} of {self.step}"
+        kept, kept_format = (self.key, self.key_format) if key is None else (key, key_format)
+        if key is not None:
+            findings.extend(bad_key(key, key_format, where))
         if kept and kept not in columns:
             findings.append(
                 Finding(f"the key column {kept!r} is not declared", where, "add it to columns, or name key=")
             )
+        path = ""
         try:
             path = import_path(function, where)
         except Refused as refusal:
             findings.extend(refusal.findings)
         _refuse(findings)
         return self._step(
-            Op.PROCESS,
-            f"SELECT * FROM {self._source}",
+            op,
+            sql,
             (),
             name,
+            inputs=inputs,
             key=kept,
             key_format=kept_format,
             rekeys=key is not None,
-            keyed=state is not None,
-            state=state is not None and Keeps(columns=_declared(state)),
-            partitions=None if partitionable else 1,
             function=path,
             columns=_declared(columns),
+            **more,
         )
 
     def write(self, table: str, *, lineage: bool = False, expect: Iterable[Mapping[str, Any]] = ()) -> None:

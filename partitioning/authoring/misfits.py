@@ -41,7 +41,7 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
     where = f"{op} of {_and(flows)}"
     if how not in tuple(Join):
         yield Finding(f"unknown join {how!r}", where, f"use {', '.join(Join)}")
-    if len(flows) == 1:
+    if len(flows) == 1 and op is not Op.SPARK:
         yield Finding(f"there is nothing to {op} with", where, "name another flow")
     if any(flow.pipeline is not flows[0].pipeline for flow in flows):
         yield Finding("the flows are of different pipelines", where, "declare their streams in one")
@@ -50,7 +50,8 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
         yield from _unlike(flows, where)
     else:
         yield from (no_key(flow, where) for flow in flows if not flow.key)
-        aliases = [flow.alias.lower() for flow in flows]
+        # A function is given flows by their places, not by their names.
+        aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
             what = f"SQL cannot tell the flows apart: two are named {alias!r}"
             yield Finding(what, where, "give the step before one of them a name=")

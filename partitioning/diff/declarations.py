@@ -114,6 +114,7 @@ def _step(step: Step) -> dict[str, str]:
         "hash": step.hash,
         "fan in": _text(step.fan_in),
         "function": _text(step.function),
+        "is given": " and ".join(step.inputs) if step.on_dataframes else _ABSENT,
         "keeps state": _text(step.state),
     } | _columns(step.columns)
 

@@ -114,7 +114,7 @@ class _Origins:
             # Where the rows of a partial step lie does not change them.
             "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
             "state": step.state,
-            "function": (step.function, step.columns),
+            "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 
     def _sources(self, name: str) -> list[str]:

@@ -10,7 +10,15 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import states_left
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.leaving import Left, LeftPartition, leavings, left_by, partitions_of, writers_of
+from partitioning.model.leaving import (
+    Left,
+    LeftPartition,
+    given_to,
+    leavings,
+    left_by,
+    partitions_of,
+    writers_of,
+)
 from partitioning.model.plan import Plan, PlannedPartition, StreamInput, TaskGroup
 from partitioning.model.receipt import Receipt, TaskReceipt
 
@@ -131,6 +139,11 @@ def _misleft(plan: Plan, receipt: TaskReceipt) -> Iterator[str]:
     stated = [artefact for artefact in receipt.artefacts if artefact.role in (Role.EXCHANGE, Role.RESULT, Role.STATE)]
     counts = Counter((artefact.role, artefact.name) for artefact in stated)
     yield from (f"task {receipt.task} left {name} {n} times" for (_, name), n in counts.items() if n > 1)
+    steps = plan.stage(receipt.task.stage).steps
+    given = Counter(artefact.name for artefact in receipt.left(Role.GIVEN))
+    if given != Counter(name for step in steps for name in given_to(step)):
+        listed = ", ".join(given) or "nothing"
+        yield f"task {receipt.task} gave {listed} to steps on DataFrames, which is not as planned"
     for artefact in stated:
         leaving = planned.get((artefact.role, artefact.name))
         if leaving is None:

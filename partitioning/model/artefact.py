@@ -9,13 +9,15 @@ from partitioning.values import Value
 
 class Role(StrEnum):
     """What a file is for: rows of a result table, the sampled keys that the audit compares, rows for later tasks, which
-    read them moved through an exchange or as a result, where they were made, or rows for later batches: state."""
+    read them moved through an exchange or as a result, where they were made, rows for later batches: state, or rows
+    that a step on Spark's DataFrames is given."""
 
     TABLE = "table"
     KEYS = "keys"
     EXCHANGE = "exchange"
     RESULT = "result"
     STATE = "state"
+    GIVEN = "given"
 
 
 class Part(Value, frozen=True, order=True, array_like=True):

@@ -28,6 +28,7 @@ class Op(StrEnum):
     DISTINCT = "distinct"
     RECENT = "recent"
     PROCESS = "process"
+    SPARK = "spark"
 
 
 class Join(StrEnum):
@@ -65,8 +66,8 @@ class Step(Value, frozen=True):
     What it gives has the key column `key` (empty: none), hashed as `key_format`; a step that `rekeys` gives
     records other keys than they had. A `keyed` step needs all records of a key in one task. With `state` it
     goes on from what it kept in the batch before. `partitions` fixes the number of tasks, `hash` is that by which
-    records are moved to it, `fan_in` how many inputs a unifier has. `function` is a process step's import
-    path, `columns` are what it declares to give.
+    records are moved to it, `fan_in` how many inputs a unifier has. `function` is the import path of a process step's
+    function, or of one on Spark's DataFrames, `columns` are what it declares to give.
     """
 
     name: str
@@ -84,6 +85,11 @@ class Step(Value, frozen=True):
     fan_in: int | None = None
     function: str | None = None
     columns: tuple[Column, ...] = ()
+
+    @property
+    def on_dataframes(self) -> bool:
+        """Whether it is a function on Spark's DataFrames: what it makes is there only after its stage has run."""
+        return self.op is Op.SPARK
 
 
 class Write(Value, frozen=True):

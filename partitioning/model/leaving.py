@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import state_of
+from partitioning.model.graph import Step, state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
 from partitioning.model.reasons import Unifying
@@ -87,6 +87,11 @@ def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
     """What a task leaves for later ones: the exchanges of its stage, then its results and its state."""
     stage = plan.stage(task.stage)
     return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage), _states(stage)))
+
+
+def given_to(step: Step) -> tuple[str, ...]:
+    """How the rows are named that a task leaves for a step on Spark's DataFrames, those of each of its inputs."""
+    return tuple(f"{step.name}.given-{number}" for number in range(len(step.inputs))) if step.on_dataframes else ()
 
 
 def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:

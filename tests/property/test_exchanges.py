@@ -36,6 +36,8 @@ RARE = st.sampled_from(
         "stateful rekeyed",
         "one task",
         "all in one",
+        "on dataframes",
+        "on dataframes rekeyed",
     ]
 )
 OPTIONS: Mapping[str, dict[str, object]] = {
@@ -53,6 +55,8 @@ OPTIONS: Mapping[str, dict[str, object]] = {
     "join": {"op": Op.JOIN, "keyed": True},
     "stateful": {"op": Op.PROCESS, "keyed": True, "state": Keeps()},
     "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": Keeps(), "rekeys": True},
+    "on dataframes": {"op": Op.SPARK, "keyed": True},
+    "on dataframes rekeyed": {"op": Op.SPARK, "keyed": True, "rekeys": True},
     "one task": {"op": Op.PROCESS, "partitions": 1},
     "all in one": {"op": Op.COMBINE, "keyed": True, "key": ""},
 }

@@ -55,6 +55,7 @@ OPS = (
     "gather",
     "combine",
     "repartition",
+    "spark",
 )
 
 declared = st.builds(
@@ -133,6 +134,7 @@ _FOLLOW: Mapping[str, Callable[..., Made]] = {
     "merge": _two(lambda one, other, name: one.merge(other, name=name)),
     "join": _two(lambda one, other, name: one.join(other, "1 AS n", name=name)),
     "cogroup": _two(lambda one, other, name: one.cogroup("1 AS n", (other, "2 AS m"), name=name)),
+    "spark": _two(lambda one, other, name: one.spark("tests.runner:apply", COLUMN_TYPES, other, name=name)),
     "aggregate": _one(lambda one, step, name: one.aggregate("count(*) AS n", name=name), keyed=True),
     "process": _one(_processed),
     "gather": _one(

@@ -207,6 +207,26 @@ def test_what_has_no_key_goes_on_without_one(pipeline: Pipeline, flights: Flow) 
     assert total.rekey("n", key_format="long").key == "n"
 
 
+def test_a_step_on_dataframes_is_given_flows_by_their_places(pipeline: Pipeline, flights: Flow) -> None:
+    again = flights.filter("n > 1", name="again")
+    scored = flights.spark("shop.frames:score", {"tailnum": "VARCHAR"}, again, name="scored")
+    split = scored.spark("shop.frames:split", {"part": "BIGINT"}, key="part", key_format="long", name="parts")
+    assert [(flow.key, flow.key_format) for flow in (scored, split)] == [("tailnum", "string"), ("part", "long")]
+    _, first, second = pipeline.steps
+    assert first == Step(
+        "scored",
+        Op.SPARK,
+        ("flights", "again"),
+        "",
+        (),
+        "tailnum",
+        keyed=True,
+        function="shop.frames:score",
+        columns=(Column("tailnum", "VARCHAR"),),
+    )
+    assert (second.inputs, second.keyed, second.rekeys) == (("scored",), True, True)
+
+
 def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights: Flow) -> None:
     kept = flights.process(
         math.fsum, {"tailnum": "VARCHAR", "score": "DOUBLE"}, state={"tailnum": "VARCHAR", "n": "BIGINT"}

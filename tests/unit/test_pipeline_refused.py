@@ -85,6 +85,23 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "an unknown key format": ("unknown key format 'avro'", lambda p, f, q: f.rekey("origin", key_format="avro")),
     "a fan-in of one": ("a fan-in of 1 combines nothing", lambda p, f, q: f.combine("1", fan_in=1)),
     "a function in a function": ("cannot be imported by name", lambda p, f, q: f.process(_made(), {"tailnum": "X"})),
+    "DataFrames across pipelines": (
+        "of different pipelines",
+        lambda p, f, q: f.spark(
+            "shop.frames:f",
+            {"tailnum": "X"},
+            Pipeline("other", source="s3://b/t").stream("x", key="k", partitions=1),
+        ),
+    ),
+    "DataFrames of a flow without a key": (
+        "flights.partial.combine has no key",
+        lambda p, f, q: f.spark("shop.frames:f", {"tailnum": "X"}, f.partial("1 AS n").combine("1 AS n")),
+    ),
+    "DataFrames without the key": (
+        "the key column 'tailnum' is not declared",
+        lambda p, f, q: f.spark("shop.frames:f", {"n": "BIGINT"}),
+    ),
+    "a lambda on DataFrames": ("cannot be imported by name", lambda p, f, q: f.spark(lambda frame: frame, {})),
     "a lambda": ("cannot be imported by name", lambda p, f, q: f.process(lambda table: table, {"tailnum": "X"})),
     "a method": ("cannot be imported by name", lambda p, f, q: f.process(Pipeline.stream, {"tailnum": "X"})),
     "a partitioner that is no path": ("'best' cannot be", lambda p, f, q: Pipeline("x", partitioners={"a": "best"})),
@@ -111,6 +128,8 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
         lambda flow, planes: planes.join([flow], "1"),
         lambda flow, planes: flow.partial("sum(n) AS n"),
         lambda flow, planes: flow.process("shop.scores:score", {"tail": "VARCHAR"}),
+        lambda flow, planes: flow.spark("shop.scores:score", {"tail": "VARCHAR"}),
+        lambda flow, planes: planes.spark("shop.scores:score", {"tail": "VARCHAR"}, flow),
         lambda flow, planes: flow.write("t"),
     ],
 )

@@ -48,9 +48,25 @@ def ranked_twice(planes: Flow) -> Flow:
     return ranked.process("shop.steps:rank", {"tailnum": "VARCHAR"}, partitionable=False)
 
 
+def on_dataframes(planes: Flow) -> Flow:
+    return planes.spark("shop.frames:scored", {"tailnum": "VARCHAR"}, name="scored")
+
+
+def on_dataframes_twice(planes: Flow) -> Flow:
+    scored = on_dataframes(planes)
+    return scored.spark("shop.frames:joined", {"tailnum": "VARCHAR"}, scored.filter("n"), planes).filter("n")
+
+
+def on_dataframes_then_counted(planes: Flow) -> Flow:
+    return planes.spark("shop.frames:spread", {"n": "BIGINT"}, key="n", key_format="long").aggregate(COUNT)
+
+
 @pytest.mark.parametrize(
     ("follow", "waves"),
     [
+        (on_dataframes, 1),
+        (on_dataframes_twice, 3),
+        (on_dataframes_then_counted, 2),
         (filtered, 1),
         (counted, 1),
         (rekeyed, 2),

@@ -187,8 +187,8 @@ class _Writing:
 
 def reading_from(step: Step, name: str, names: list[str]) -> Step:
     """The step under another name and with other inputs, which its SQL goes on calling as it did."""
-    if names == list(step.inputs):
-        return replace(step, name=name)
+    if names == list(step.inputs) or not step.sql:
+        return replace(step, name=name, inputs=tuple(names))
     if step.op is Op.MERGE:
         return replace(step, name=name, inputs=tuple(names), sql=union(names))
     renamed = {new: old for new, old in zip(names, step.inputs, strict=True) if new != old}

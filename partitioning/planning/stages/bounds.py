@@ -17,9 +17,9 @@ from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     """In how many waves a batch of a pipeline can run at most, wherever its exchanges are put.
 
-    Each step that may find records elsewhere than it needs them has an exchange before it, and a stream whose
-    partition count has changed may have to move before all others. A combine with a fan-in may have as many levels of
-    unifiers before it as `most_tasks` need.
+    Each step that may find records elsewhere than it needs them has an exchange before it, what follows a step on
+    Spark's DataFrames waits for it, and a stream whose partition count has changed may have to move before all others.
+    A combine with a fan-in may have as many levels of unifiers before it as `most_tasks` need.
 
     >>> pipeline = Pipeline("p", source="s3://landing/topics")
     >>> views = pipeline.stream("views", key="id", partitions=4)
@@ -33,6 +33,7 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     graph = pipeline.graph
     placed = placements(graph)
     crossed = {stream.name: 0 for stream in graph.streams}
+    dataframes = {step.name for step in graph.steps if step.on_dataframes}
     unifying = 0
     in_ranges = any(scheme.most_records is not None for scheme in chosen_schemes(pipeline, settings))
     for step in graph.steps:
@@ -41,7 +42,7 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
         # Of rows of a partial step that takes ranges, equal keys may be anywhere.
         spread = in_ranges and step.op is Op.COMBINE
         moves = spread or step.op is Op.REPARTITION or (places(step) and (dirty or lying != {target(step, placed)}))
-        crossed[step.name] = max(crossed[name] for name in step.inputs) + moves
+        crossed[step.name] = max(crossed[name] + (moves or name in dataframes) for name in step.inputs)
         if moves and step.op is Op.COMBINE:
             unifying += len(levels(most_tasks(pipeline, settings), settings.fan_in.get(step.name, step.fan_in)))
     changing = any(not stream.table and stream.hash != OPAQUE for stream in graph.streams)

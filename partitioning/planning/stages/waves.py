@@ -57,7 +57,8 @@ class Waves(Value, frozen=True):
 def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
     """Cut a graph at its exchanges, of which each source has at most one.
 
-    A step's wave is the largest number of exchanges on a path to it. Steps that no exchange comes before read
+    A step's wave is the largest number of exchanges on a path to it; a step on Spark's DataFrames counts as one, for
+    what it makes is there only when its wave has run. Steps that no exchange comes before read
     nothing but streams, which can be read in any wave: they run in the first that needs them, so that nothing
     has to be stored. A part is what hangs together within a wave, by its steps or by what they read. Rows that
     a later wave needs without an exchange are a result. What a part would read moved as well as where it lies
@@ -126,6 +127,7 @@ class _Edges:
         self._steps = {step.name: step for step in graph.steps}
         self._written = [write.step for write in graph.writes]
         self._crossed = {(cut.source, reader): name for name, cut in self.named.items() for reader in cut.readers}
+        self._dataframes = {step.name for step in graph.steps if step.on_dataframes}
         self._wave = self._latest(self._earliest())
         self._declared = {step: place for place, step in enumerate(self._steps)}
         listed = [(ReadKind.STREAM, stream.name) for stream in graph.streams] + [
@@ -172,10 +174,12 @@ class _Edges:
         """The largest number of exchanges on a path to each step."""
         crossed: dict[str, int] = {}
         for step in self._steps.values():
-            crossed[step.name] = max(
-                crossed.get(name, 0) + ((name, step.name) in self._crossed) for name in step.inputs
-            )
+            crossed[step.name] = max(crossed.get(name, 0) + self._waits(step.name, name) for name in step.inputs)
         return crossed
+
+    def _waits(self, reader: str, name: str) -> bool:
+        """Whether a step can read another only when the wave of that has run."""
+        return (name, reader) in self._crossed or name in self._dataframes
 
     def _latest(self, earliest: Mapping[str, int]) -> dict[str, int]:
         """The wave of each step, when those of wave 0 wait until they are needed as far as they can."""
@@ -183,7 +187,7 @@ class _Edges:
         for step in reversed(self._steps.values()):
             latest = earliest[step.name] or needed.get(step.name, 0)
             for name in step.inputs:
-                at = 0 if (name, step.name) in self._crossed else latest
+                at = 0 if self._waits(step.name, name) else latest
                 needed[name] = min(needed.get(name, at), at)
         settled: dict[str, int] = {}
         for step in self._steps.values():

@@ -1,0 +1,98 @@
+"""Shipped code: packages of a deployment's own that Spark's workers need not have: whoever starts a run sends them.
+
+Which these are says the environment variable COSET_SHIP, as COSET_SHIP=shop, of the process that runs task groups, and
+nothing that is stored. Each has to be one that COSET_IMPORTS allows to be called.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import ClassVar
+
+from partitioning.errors import Finding, Refused
+from partitioning.imports import ALLOWED, is_allowed
+
+SHIPPED = "COSET_SHIP"
+
+_BEGINNING = (1980, 1, 1, 0, 0, 0)
+_COMPILED = {".so", ".pyd", ".dylib"}
+
+
+class Shipped:
+    """The packages that COSET_SHIP names, as they are now, as one archive; its name tells its content."""
+
+    _folder: ClassVar[tempfile.TemporaryDirectory[str] | None] = None
+
+    def __init__(self) -> None:
+        names = [name.strip() for name in os.environ.get(SHIPPED, "").split(",") if name.strip()]
+        files = {place: file.read_bytes() for name in names for place, file in _files(name)}
+        digest = sha256()
+        for place, content in sorted(files.items()):
+            digest.update(f"{place}\0{len(content)}\0".encode() + content)
+        self._content = files
+        self.digest = digest.hexdigest()[:16] if files else ""
+
+    def archive(self) -> str | None:
+        """The path of the archive; None if nothing is to be shipped."""
+        if not self._content:
+            return None
+        if Shipped._folder is None:
+            # It ends with this process.
+            Shipped._folder = tempfile.TemporaryDirectory(prefix="coset-shipped-")
+        path = Path(Shipped._folder.name) / f"coset-shipped-{self.digest}.zip"
+        if not path.exists():
+            # Another thread may be at it.
+            with (
+                tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file,
+                zipfile.ZipFile(file, "w") as archive,
+            ):
+                for place, content in sorted(self._content.items()):
+                    archive.writestr(zipfile.ZipInfo(place, _BEGINNING), content, zipfile.ZIP_DEFLATED)
+            Path(file.name).replace(path)
+        return str(path)
+
+
+def _files(name: str) -> Iterator[tuple[str, Path]]:
+    """The files of a package or module and of those that it is in, each with its place in the archive."""
+    if not is_allowed(name):
+        then = f"name it in {ALLOWED} too, or do not ship it"
+        raise Refused(Finding(f"{name!r} is to be shipped, but may not be called", SHIPPED, then))
+    *parents, _ = name.split(".")
+    for count in range(1, len(parents) + 1):
+        parent = _spec(".".join(parents[:count]))
+        if parent.origin:
+            yield f"{'/'.join(parents[:count])}/__init__.py", Path(parent.origin)
+    spec, place = _spec(name), name.replace(".", "/")
+    if spec.submodule_search_locations is None:
+        yield f"{place}.py", _source(Path(spec.origin or ""), name)
+        return
+    for folder in map(Path, spec.submodule_search_locations):
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"{place}/{file.relative_to(folder).as_posix()}", _source(file, name)
+
+
+def _spec(name: str) -> ModuleSpec:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        raise Refused(
+            Finding(f"{name!r} is to be shipped, but is not there", SHIPPED, "correct the name, or install it")
+        )
+    return spec
+
+
+def _source(file: Path, name: str) -> Path:
+    if file.suffix in _COMPILED or not file.is_file():
+        what = f"{name!r} is to be shipped, but {file.name or name} is no source"
+        raise Refused(Finding(what, SHIPPED, "install it where tasks run"))
+    return file

@@ -1,0 +1,171 @@
+"""Finishing: what a task leaves of the rows that a function on DataFrames made, in one of Spark's workers."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pyarrow as pa
+
+from partitioning.errors import CosetError, Finding, Refused, plan_anew
+from partitioning.model.artefact import Artefact
+from partitioning.model.failure import Done
+from partitioning.model.graph import Step, quote
+from partitioning.model.order import Order
+from partitioning.model.receipt import TaskReceipt
+from partitioning.values import Value
+from sources.arrow_schema import arrow_schema
+from sources.s3 import filesystem
+from spark_jobs.arrays import mask
+from spark_jobs.given import PLACE, Given, keys_given
+from spark_jobs.placing import COUNT, MARKS, ORDER
+from spark_jobs.relations import Relations
+from spark_jobs.sql.database import connect
+from spark_jobs.writers import Writers
+
+ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
+# The relation of the keys that the function was given.
+_KEYS = "@keys"
+
+
+class Finishing(Value, frozen=True):
+    """What one task still has to do: to check what `step` made of what it was `given`, and to leave it."""
+
+    order: Order
+    step: str
+    given: tuple[Given, ...]
+
+
+# Gives an answer, having asked again if the store failed meanwhile.
+Answering = Callable[[Callable[[], Done]], bytes]
+
+
+def finishing(answering: Answering, memory: str) -> partial[Iterator[pa.RecordBatch]]:
+    """What Spark's `mapInArrow` calls on the rows of one task and their `MARKS`, its order among them."""
+    return partial(_finished, answering, memory)
+
+
+def _finished(answering: Answering, memory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with tempfile.TemporaryDirectory(prefix="coset-task-") as temp:
+        made = _Made(Path(temp) / "made.arrow")
+        made.read(batches)
+        # Spark may have partitions without a task.
+        if made.order is None:
+            return
+        asked = msgspec.json.decode(made.order, type=Finishing)
+        answer = answering(lambda: Done((finish(asked, made, memory, Path(temp)),)))
+        yield pa.RecordBatch.from_pylist([{PLACE: made.place, "answer": answer}], ANSWERS)
+
+
+class _Made:
+    """The rows of one task that a function made; they wait in a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.place = 0
+        self.order: bytes | None = None
+        self.sent = 0
+        self.came = 0
+        self._file = file
+
+    def read(self, batches: Iterator[pa.RecordBatch]) -> None:
+        writer, places = None, set[int]()
+        with pa.OSFile(str(self._file), "wb") as sink:
+            for batch in batches:
+                places.update(batch.column(PLACE).unique().to_pylist())
+                self._note(batch)
+                rows = batch.filter(_are_rows(batch))
+                rows = rows.select([field.name for field in batch.schema][: -len(MARKS)])
+                writer = writer or pa.ipc.new_file(sink, rows.schema)
+                writer.write_batch(rows)
+                self.came += len(rows)
+            if writer is not None:
+                writer.close()
+        if len(places) > 1:
+            raise RuntimeError(f"Spark gave one task the rows of {sorted(places)}")
+        self.place = next(iter(places), 0)
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        self.sent += sum(count for count in batch.column(COUNT).drop_null().to_pylist())
+        for order in batch.column(ORDER).drop_null().to_pylist():
+            self.order = order
+
+    def table(self) -> pa.Table:
+        return pa.ipc.open_file(pa.memory_map(str(self._file))).read_all()
+
+
+def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceipt:
+    """Check and leave what was made for one task; its receipt says what it left.
+
+    Raises Refused if rows are missing, are not of the declared types, or have keys that the task was not given.
+    """
+    started, order = time.monotonic(), asked.order
+    step = next(step for step in order.steps if step.name == asked.step)
+    if made.came != made.sent:
+        what = f"Spark lost or doubled rows: {made.sent:,} were sent, {made.came:,} came"
+        raise CosetError(Finding(what, f"step {step.name!r}, {order}", "run the same command again"))
+    writers = Writers.of(order, filesystem())
+    left: list[Artefact | None] = []
+    with connect(memory, temp) as connection:
+        relations, where = Relations(connection, order), f"step {step.name!r}"
+        relations.relate(step.name, _typed(made.table(), step, order), step.columns, where)
+        if step.key and not step.rekeys:
+            _check_known(asked, step, connection, relations)
+        for write in order.writes:
+            if write.declared.step == step.name:
+                rows = relations.rows(step.name, write.columns, f"table {write.declared.table!r}")
+                left.append(writers.table(write, rows))
+        for leaving in order.leaves:
+            if leaving.step == step.name:
+                left.append(writers.left(leaving, relations.rows(step.name, leaving.columns, leaving.name), temp))
+    artefacts = tuple(artefact for artefact in left if artefact is not None)
+    return TaskReceipt(order.ref, (), artefacts, round((time.monotonic() - started) * 1000))
+
+
+def _are_rows(batch: pa.RecordBatch) -> pa.Array:
+    """Which of them a function made; the others count them or are an order."""
+    counts, orders = (batch.column(name).is_null().to_numpy(zero_copy_only=False) for name in (COUNT, ORDER))
+    return mask(counts & orders)
+
+
+def _typed(rows: pa.Table, step: Step, order: Order) -> pa.Table:
+    schema = arrow_schema(step.columns)
+    try:
+        return rows.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = f"what {step.function} gave is not of the declared types: {error}"
+        raise _refused(what, step, order) from error
+
+
+def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
+    """Raises Refused if a key was made that the task was not given."""
+    kind = next(column.type for column in step.columns if column.name == step.key)
+    connection.execute(f"CREATE TEMP TABLE {quote(_KEYS)} (key {kind})")
+    for given, key in zip(asked.given, _keys(step, asked.order), strict=True):
+        for keys in keys_given(given, key):
+            connection.register("@some", pa.table({"key": keys}))
+            connection.execute(f'INSERT INTO {quote(_KEYS)} SELECT key FROM "@some"')
+    known = f"SELECT 1 FROM {quote(_KEYS)} AS given WHERE given.key IS NOT DISTINCT FROM made.{quote(step.key)}"
+    sql = f"SELECT {quote(step.key)} FROM {quote(step.name)} AS made WHERE NOT EXISTS ({known}) LIMIT 1"
+    strange = relations.query(sql, f"step {step.name!r}").read_all()
+    if len(strange):
+        key = strange[0][0].as_py()
+        what = f"the function {step.function} gave the key {key!r}, which is none that the task was given"
+        then = "; it was declared to leave keys as they are: name key= if it does not"
+        raise _refused(what + then, step, asked.order)
+
+
+def _keys(step: Step, order: Order) -> list[str]:
+    """The key column of each input of a step."""
+    keys = {ordered.relation: ordered.placement.key for ordered in order.inputs}
+    keys |= {made.name: made.key for made in order.steps}
+    return [keys[name] for name in step.inputs]
+
+
+def _refused(what: str, step: Step, order: Order) -> Refused:
+    then = f"correct the function, then {plan_anew(order.pipeline)}"
+    return Refused(Finding(what, f"step {step.name!r}, {order}", then))

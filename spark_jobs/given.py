@@ -1,0 +1,90 @@
+"""Given: the rows that the tasks of a group left for a step on DataFrames, read in Spark's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.artefact import Artefact
+from partitioning.values import Value
+from sources.s3 import AGAIN, filesystem, reaching, split, version
+from spark_jobs.arrays import numbers
+from spark_jobs.table_schema import wider
+
+# Which task of a group a row is of, and where it is among all that this task left.
+PLACE = "@place"
+ROW = "@row"
+
+
+class Given(Value, frozen=True):
+    """The file that a task left for a step; `place` is that of the task in its group."""
+
+    place: int
+    store: str
+    file: Artefact
+
+    @property
+    def uri(self) -> str:
+        return f"{self.store}/{self.file.path}"
+
+    def batches(self, columns: list[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, or these columns of them. Raises Refused if the file is not the one that the task left."""
+        options = pa.ipc.IpcReadOptions(included_fields=columns)
+        then = f"{AGAIN}: the group is run anew"
+        with (
+            reaching("the file cannot be read", self.uri, then),
+            filesystem().open_input_file("/".join(split(self.uri))) as file,
+        ):
+            if version(file) != (self.file.size, self.file.etag):
+                raise Refused(Finding("the file was changed since a task left it", self.uri, then))
+            read = 0
+            for batch in pa.ipc.open_stream(file, options=options):
+                read += len(batch)
+                yield batch
+        if read != self.file.records:
+            what = f"{read:,} rows were read, {self.file.records:,} were left"
+            raise Refused(Finding(what, self.uri, then))
+
+    def schema(self) -> pa.Schema:
+        """The columns that it has."""
+        with (
+            reaching("the file cannot be read", self.uri, AGAIN),
+            filesystem().open_input_file("/".join(split(self.uri))) as file,
+        ):
+            return pa.ipc.open_stream(file).schema
+
+
+def frame_schema(left: pa.Schema) -> pa.Schema:
+    """What a DataFrame of given rows holds: their columns, in types that Spark knows, and whose each is."""
+    return pa.schema([*wider(left), pa.field(PLACE, pa.int32()), pa.field(ROW, pa.int64())])
+
+
+def reading(schema: pa.Schema) -> partial[Iterator[pa.RecordBatch]]:
+    """What Spark's `mapInArrow` calls on rows that each name a file, in a column `file`; it gives `frame_schema`."""
+    return partial(_read, schema)
+
+
+def _read(schema: pa.Schema, files: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for documents in files:
+        for document in documents["file"].to_pylist():
+            given = msgspec.json.decode(document, type=Given)
+            first = 0
+            for batch in given.batches():
+                place = pa.repeat(pa.scalar(given.place, pa.int32()), len(batch))
+                row = numbers(np.arange(first, first + len(batch)))
+                first += len(batch)
+                columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=False)]
+                yield pa.RecordBatch.from_arrays([*columns, place, row], schema=schema)
+
+
+def keys_given(given: Given, key: str) -> Iterator[pa.Array]:
+    """The keys of the rows, each once in what is read at a time."""
+    place = given.schema().get_field_index(key)
+    for batch in given.batches([place]):
+        yield pc.unique(batch.column(0))

@@ -1,0 +1,205 @@
+"""Steps on DataFrames: what functions do wrong, what Spark could lose, and what a group leaves for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from batches import steps
+from batches.ref import BatchRef
+from batches.runners.local import Local
+from batches.runners.spark import Spark
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import CosetError, Refused
+from partitioning.model.artefact import Role
+from partitioning.model.failure import Answer, Done, Failed
+from partitioning.model.order import Order
+from partitioning.values import replace
+from spark_jobs.finishing import Finishing, finishing
+from spark_jobs.frames import Frames, _given
+from spark_jobs.given import PLACE, Given
+from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
+from spark_jobs.kernel import run_orders
+from spark_jobs.placing import ORDER, Placing, dealing
+from tests.landed import land_table
+from tests.running import task_receipts
+
+VIEWS = pa.table(
+    {
+        "k": [f"key-{n % 67}" if n % 50 else None for n in range(300)],
+        "page": [f"page-{n * 11 % 23}" for n in range(300)],
+        "v": list(range(300)),
+    }
+)
+COLUMNS = {"k": "VARCHAR", "v": "BIGINT"}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Spark]:
+    with Spark("local[2]") as runner:
+        yield runner
+
+
+def planned(store: S3Store, function: str, *, groups: int = 1, hash: str = "murmur2", **more: str) -> BatchRef:
+    """A batch whose five tasks are of one step."""
+    source = f"{store.root}/topics"
+    land_table(VIEWS, "views", source, key="k", partitions=4)
+    pipeline = Pipeline("scores", source=source)
+    views = pipeline.stream("views", key="k", partitions=4, null_keys="own task", hash=hash)
+    views.spark(f"tests.frames:{function}", COLUMNS | more, name="scored").write("t")
+    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
+    assert ref is not None
+    return ref
+
+
+GROUP, TASK = "step 'scored', group 0 of batch 0 of scores", "step 'scored', task views/"
+WRONG: Mapping[str, tuple[str, str]] = {
+    "nothing": ("gave no DataFrame but NoneType", GROUP),
+    "failing": ("the function tests.frames:failing failed: ValueError: not today", GROUP),
+    "misspelt": ("failed: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable", GROUP),
+    "failing_on_one": ("the function tests.frames:failing_on_one failed: ValueError: 213 is not allowed", GROUP),
+    "dividing": ("failed: [DIVIDE_BY_ZERO] Division by zero.", GROUP),
+    "without_key": ("gave no column k: page, v, _offset, _partition", GROUP),
+    "twice_the_key": ("gave more than one column k: k, k, v", GROUP),
+    "in_words": ("is not of the declared types: Failed to parse string: 'many'", TASK),
+    "lower_keys": ("gave the key 'KEY-1", TASK),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: S3Store) -> None:
+    what, where = WRONG[name]
+    ref = planned(store, name)
+    with pytest.raises(Refused) as refused:
+        spark.group(ref, 0)
+    finding = refused.value.findings[0]
+    assert what in finding.what
+    assert where in finding.where
+    assert "correct the function, then `coset replan scores" in finding.then
+    assert not task_receipts(ref)
+
+
+def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: S3Store) -> None:
+    ref, refused = planned(store, "others_keys", groups=2), list[str]()
+    for group in (0, 1):
+        try:
+            spark.group(ref, group)
+        except Refused as error:
+            refused.append(error.findings[0].what)
+    (what,) = refused
+    assert "gave the key 'key-1', which is none that the task was given" in what
+
+
+def test_where_keys_do_not_tell_whose_rows_are_the_function_is_called_for_each_task(
+    spark: Spark, store: S3Store
+) -> None:
+    ref = planned(store, "counted", hash="opaque")
+    assert "and wrote 68 rows" in spark.group(ref, 0)
+    assert len(set(VIEWS["k"].to_pylist())) == 68
+
+
+def test_a_runner_without_spark_says_which_have_it(store: S3Store) -> None:
+    with pytest.raises(Refused) as refused, Local(processes=1) as runner:
+        runner.group(planned(store, "doubled", twice="BIGINT"), 0)
+    (finding,) = refused.value.findings
+    assert finding.what == "scored is a function on Spark's DataFrames, and here is no Spark"
+    assert finding.where == "group 0 of batch 0 of scores"
+    assert finding.then == "choose --runner spark, spark-submit or connect"
+
+
+def test_receipts_name_what_a_step_was_given(spark: Spark, store: S3Store) -> None:
+    ref = planned(store, "without_some")
+    assert "and wrote 0 rows, attempt 0" in spark.group(ref, 0)
+    for task in task_receipts(ref):
+        (given,) = task.left(Role.GIVEN)
+        assert given.name == "scored.given-0"
+        assert given.records == sum(partition.taken for partition in task.partitions)
+        assert not task.left(Role.TABLE)
+
+
+def orders(ref: BatchRef) -> Sequence[Order]:
+    ledger, plan = ref.load()
+    return [order for together in orders_of(plan, plan.groups[0], 0, ledger.store.root, {}) for order in together]
+
+
+def given_by(ref: BatchRef) -> list[Given]:
+    """What the tasks of the group leave for the step."""
+    together = orders(ref)
+    done = {receipt.task: receipt for receipt in run_orders(together)}
+    return _given("scored.given-0", together, done)
+
+
+def test_rows_that_spark_loses_or_doubles_before_the_function_sees_them_are_noticed(
+    spark: Spark, store: S3Store
+) -> None:
+    ref = planned(store, "doubled", twice="BIGINT")
+    given, (step,) = given_by(ref), steps_on_dataframes(ref.load()[1], ref.load()[1].groups[0])
+    with spark._dataframes("a test") as session:
+        asked = Frames(session, "a test", MEMORY, answered, lambda _: ())
+        frame = asked._read(step, 0, given)
+        asked._check_counts(frame, given)
+        for wrong in (frame.filter("`@row` <> 7"), frame.union(frame), lost_and_doubled(frame)):
+            with pytest.raises(CosetError, match=r"Spark read .* rows, or others than the"):
+                asked._check_counts(wrong, given)
+
+
+def lost_and_doubled(frame: DataFrame) -> DataFrame:
+    """As many rows as there were."""
+    return frame.filter("`@row` <> 7").union(frame.filter("`@row` = 5"))
+
+
+def test_a_file_that_is_not_the_one_that_was_left_is_not_read(store: S3Store) -> None:
+    (given, *_) = given_by(planned(store, "doubled", twice="BIGINT"))
+    assert sum(len(batch) for batch in given.batches()) == given.file.records
+    with pytest.raises(Refused, match="rows were read"):
+        list(replace(given, file=replace(given.file, records=1)).batches())
+    with pytest.raises(Refused, match="was changed since a task left it"):
+        list(replace(given, file=replace(given.file, etag="other")).batches())
+
+
+def finished(ref: BatchRef, spoil: str | None = None) -> list[Answer]:
+    """What the tasks answer if the function gives back all it was given, and Spark loses or doubles something."""
+    together, given = orders(ref), given_by(ref)
+    step = next(step for step in together[0].steps if step.name == "scored")
+    rows = [batch.select(["k", "v"]) for one in given for batch in one.batches()]
+    marked = pa.Table.from_batches(list(dealing(Placing.of(step, together))(iter(rows))))
+    answers = []
+    for place, order in enumerate(together):
+        mine = marked.filter(pa.compute.equal(marked[PLACE], place))
+        if spoil and place == 0:
+            mine = mine.slice(1) if spoil == "lost" else pa.concat_tables([mine.slice(0, 1), mine])
+        document = msgspec.json.encode(Finishing(order, "scored", (given[place],)))
+        sent = pa.table({PLACE: pa.array([place], pa.int32()), ORDER: pa.array([document], pa.binary())})
+        batches = pa.concat_tables([mine, sent], promote_options="default").to_batches()
+        (answer,) = finishing(answered, MEMORY)(iter(batches))
+        assert answer[PLACE].to_pylist() == [place]
+        answers.append(msgspec.json.decode(answer["answer"][0].as_py(), type=Answer))
+    return answers
+
+
+def test_rows_go_to_the_tasks_that_have_their_keys(store: S3Store) -> None:
+    ref = planned(store, "counted")
+    written = [
+        file.records
+        for done in finished(ref)
+        if isinstance(done, Done)
+        for task in done.receipts
+        for file in task.left(Role.TABLE)
+    ]
+    assert written == [given.file.records for given in given_by(ref)]
+    assert sum(written) == len(VIEWS)
+    assert len(written) == 5
+
+
+@pytest.mark.parametrize("spoil", ["lost", "doubled"])
+def test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed(spoil: str, store: S3Store) -> None:
+    failed, *others = finished(planned(store, "counted"), spoil)
+    assert isinstance(failed, Failed)
+    assert "Spark lost or doubled rows" in failed.findings[0].what
+    assert not any(isinstance(answer, Failed) for answer in others)

@@ -1,0 +1,133 @@
+"""Functions of packages that Spark's workers do not have: refused, or shipped by the process that runs groups."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.ref import BatchRef
+from batches.runners.connect import Connect
+from batches.runners.runner import Runner
+from batches.runners.shipped import Shipped
+from batches.runners.spark import Spark
+from batches.runners.spark_server import SparkServer
+from batches.runners.spark_submit import SparkSubmit
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from sources.s3 import storage_options
+from tests.running import run_and_publish
+from tests.small import land
+
+RUNNERS: Mapping[str, Callable[[SparkServer], Runner]] = {
+    "connect": lambda server: Connect(server.address, token=server.token, master="nowhere"),
+    "spark": lambda _: Spark("local[2]"),
+    "spark-submit": lambda _: SparkSubmit("local[2]"),
+}
+SCORES = """
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+from shop.rates import RATE
+
+def scored(table):
+    return table.append_column("score", pc.multiply(table["v"], RATE))
+
+def _score(v):
+    return v * RATE
+
+def scored_in_spark(views):
+    return views.withColumn("score", f.udf(_score, "bigint")("v"))
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package that this process can import, and no worker of Spark's."""
+    package = tmp_path / "deployed" / "shop"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "scores.py").write_text(SCORES)
+    (package / "rates.py").write_text("RATE = 3\n")
+    monkeypatch.syspath_prepend(package.parent)
+    yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
+
+
+def planned(store: S3Store) -> BatchRef:
+    pipeline = Pipeline("scores", source=land())
+    views, columns = pipeline.stream("views", key="k", partitions=4), {"k": "VARCHAR", "score": "BIGINT"}
+    views.process("shop.scores:scored", columns, name="by_arrow").write("by_arrow")
+    views.spark("shop.scores:scored_in_spark", columns, name="by_spark").write("by_spark")
+    ref, _ = steps.plan(pipeline, store.root)
+    assert ref is not None
+    return ref
+
+
+def sums(store: S3Store) -> list[int]:
+    tables = (DeltaTable(f"{store.root}/tables/{name}", storage_options=storage_options()) for name in TABLES)
+    return [sum(table.to_pyarrow_table()["score"].to_pylist()) for table in tables]
+
+
+TABLES = ("by_arrow", "by_spark")
+
+
+def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkServer, store: S3Store) -> None:
+    with pytest.raises(Refused) as refused, RUNNERS["connect"](spark_server) as runner:
+        runner.group(planned(store), 0)
+    assert refused.value.findings[0].what == "'shop.scores:scored' cannot be imported: No module named 'shop'"
+
+
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
+    kind: str, shop: Path, spark_server: SparkServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_SHIP", "shop")
+    run_and_publish(planned(store), tmp_path, RUNNERS[kind](spark_server))
+    assert sums(store) == [3 * sum(range(500))] * 2
+
+
+def test_a_server_that_stays_runs_code_that_was_changed(
+    shop: Path, spark_server: SparkServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSET_SHIP", "shop")
+    (shop / "rates.py").write_text("RATE = 5  # of today\n")
+    importlib.invalidate_caches()
+    run_and_publish(planned(store), tmp_path, RUNNERS["connect"](spark_server))
+    assert sums(store) == [5 * sum(range(500))] * 2
+
+
+def test_the_same_code_is_the_same_archive(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_SHIP", "shop.scores")
+    one, other = Shipped(), Shipped()
+    assert (one.digest, one.archive()) == (other.digest, other.archive())
+    with zipfile.ZipFile(str(one.archive())) as archive:
+        assert archive.namelist() == ["shop/__init__.py", "shop/scores.py"]
+    (shop / "scores.py").write_text("changed = True")
+    assert Shipped().digest != one.digest
+
+
+def test_nothing_is_shipped_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COSET_SHIP", raising=False)
+    assert Shipped().archive() is None
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        ("os", "'os' is to be shipped, but may not be called"),
+        ("shop.nowhere", "'shop.nowhere' is to be shipped, but is not there"),
+        ("math", "'math' is to be shipped, but .* is no source"),
+    ],
+)
+def test_what_cannot_be_shipped_is_refused(names: str, what: str, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_SHIP", names)
+    with pytest.raises(Refused, match=what):
+        Shipped()
