@@ -19,6 +19,7 @@ from partitioning.documents.store import S3Store
 from tests import forked
 from tests.faults import FaultProxy
 
+CHECKOUT = Path(__file__).parents[1]
 # The packages whose functions the pipelines of tests name.
 os.environ["COSET_IMPORTS"] = "builtins,math,nowhere,partitioning.errors,shop,tests,zlib"
 
@@ -51,8 +52,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
-    """A Spark server with two cores, whose tasks reach the S3 server. Nothing of it is in the environment."""
-    server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
+    """A Spark server with two cores, whose tasks reach the S3 server. Nothing of it is in the environment.
+
+    The functions that tests name are installed nowhere: it finds them in the checkout.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(CHECKOUT))
+        server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
     yield server
     server.stop()
 

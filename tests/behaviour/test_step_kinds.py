@@ -26,6 +26,7 @@ from partitioning.model.plan import Plan, ResultInput
 from partitioning.model.receipt import TaskReceipt
 from sources.s3 import storage_options
 from tests import frames, functions
+from tests.conftest import CHECKOUT
 from tests.landed import land_table
 from tests.running import run_and_publish, task_receipts
 
@@ -171,7 +172,10 @@ def run(way: Way, spark_server: SparkServer, docs: Path) -> Batch:
             getattr(CASES[name], kind)(views, clicks).write(f"{name}_{kind}")
     ref, _ = steps.plan(pipeline, root, way.settings)
     assert ref is not None
-    run_and_publish(ref, docs, way.runner(spark_server))
+    with pytest.MonkeyPatch.context() as patch:
+        # The functions are installed nowhere: what is submitted finds them in the checkout.
+        patch.setenv("PYTHONPATH", str(CHECKOUT))
+        run_and_publish(ref, docs, way.runner(spark_server))
     return Batch(root, ref.load()[1], task_receipts(ref))
 
 
