@@ -11,10 +11,11 @@ import pytest
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import Plan
+from sources.copies import Copies
 from sources.reader import Batch
 from sources.s3 import filesystem
 from spark_jobs.intake import Inspect, Intake, Proved
-from spark_jobs.kernel import reader
+from spark_jobs.kernel import Place, reader
 from tests.activity import VIEWS, activity, land, order_for, plan_for
 
 
@@ -27,7 +28,7 @@ def intake_of_views(plan: Plan, store: S3Store, inspect: Inspect = Proved) -> In
     """The views of the one task there is."""
     order = order_for(plan, store, "views+clicks")
     views = next(each for each in order.inputs if each.read.name == "views")
-    return Intake(order, views, reader(order, views, filesystem()), inspect)
+    return Intake(order, views, reader(order, views, Place(filesystem(), Copies(None))), inspect)
 
 
 def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: S3Store, source: str) -> None:
