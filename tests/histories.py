@@ -19,7 +19,7 @@ from partitioning.model.artefact import Role
 from partitioning.values import Value
 from sources.s3 import filesystem, split
 from tests.landed import land_table
-from tests.running import run_and_publish, task_receipts
+from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
 
 MINUTE = 60_000_000
 WITHIN = 10
@@ -177,9 +177,12 @@ class History:
             if records:
                 land_table(table_of(records), stream, self._source, key="k", partitions=partitions)
 
-    def publish(self, ref: BatchRef, attempt: int = 0) -> dict[str, list[Row]]:
+    def publish(self, ref: BatchRef, attempt: int = 0, *, judged: bool = True) -> dict[str, list[Row]]:
         """What the batch wrote to each table, in the attempt that is published."""
-        run_and_publish(ref, self._docs)
+        if judged:
+            run_and_publish(ref, self._docs)
+        else:
+            run_and_publish_unjudged(ref)
         written: dict[str, list[Row]] = {write.declared.table: [] for write in ref.load()[1].writes()}
         for task in task_receipts(ref, attempt):
             for file in task.left(Role.TABLE):

@@ -6,7 +6,6 @@ import io
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -42,7 +41,7 @@ from tests.random_pipelines import (
     place,
     rows,
 )
-from tests.running import run_groups
+from tests.running import check_coverage, run_groups
 
 
 class Round(Value, frozen=True):
@@ -181,13 +180,6 @@ def check_batches(chance: random.Random, store: S3Store, run: Callable[[BatchRef
                 assert newest(store, table, plan) == wanted, table
             batches += 1
     return batches
-
-
-def check_coverage(coverage: pd.DataFrame) -> None:
-    """All that was planned, or written by others, was read and taken once, by whom it belongs to."""
-    assert (coverage["digest_found"] == coverage["digest_planned"]).all()
-    assert (coverage["taken"] + coverage["dropped"] == coverage["planned"]).all()
-    assert not coverage[["disorder", "foreign", "stray"]].to_numpy().any()
 
 
 def newest(store: S3Store, table: str, plan: Plan) -> list[tuple[object, ...]]:
