@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.receipts import receipts
-from partitioning.documents.states import states_left
+from partitioning.documents.receipts import all_left, receipts
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
-from partitioning.model.leaving import Left, leavings, left_by, partitions_of
+from partitioning.model.leaving import Left, leavings, partitions_of
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, StateInput, StreamInput, TaskRef
 from partitioning.model.receipt import (
     MODULUS,
@@ -83,7 +82,7 @@ def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
     does not say exactly what its tasks were planned to read.
     """
     tasks = {receipt.task: receipt for group in receipts(ledger, plan, attempt) for receipt in group.tasks}
-    left = {**left_by(tasks.values()), **states_left(ledger, plan)}
+    left = all_left(ledger, plan, tasks.values())
     tables = {
         "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),
         "keys": _keys(ledger, tasks.values()),

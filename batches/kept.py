@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.states import run_files
+from partitioning.documents.states import StateFiles
 from partitioning.errors import Finding, Refused
 from partitioning.hashes import hash_of, read_key
+from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Keeps, quote
 from partitioning.model.leaving import left_in, partitions_of
 from partitioning.model.order import OrderedParts
@@ -22,23 +23,27 @@ from partitioning.planning.stages.states import Kept, States
 from partitioning.values import Value
 from sources.copies import Copies
 from sources.parts_reader import PartsReader
+from spark_jobs.relations import RESULT_ROWS
 from spark_jobs.sql.database import connect
 from spark_jobs.states import all_kept
 
-_ROWS = 122_880
-
 
 class KeptState(Value, frozen=True):
-    """What a step kept, up to a published batch. `plan` is that batch's; `bytes` has those of each run."""
+    """What a step kept, up to a published batch. `runs` has the files of each run, newest first."""
 
-    plan: Plan
+    batch: int
     keeps: Keeps
     read: StateInput
-    bytes: tuple[int, ...]
+    runs: tuple[tuple[Artefact, ...], ...]
 
     @property
     def step(self) -> str:
         return self.read.step
+
+    @property
+    def bytes(self) -> tuple[int, ...]:
+        """Those of the rows of each run."""
+        return tuple(sum(part.end - part.start for file in files for part in file.parts) for files in self.runs)
 
 
 def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ...]:
@@ -47,10 +52,10 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
     Raises Refused if that batch is not published, or if its verdict, or one that it goes on from, is gone.
     """
     plan, verdict = _published(ledger, batch)
-    states = States(plan, Kept.by(verdict, digest(verdict)))
+    files = StateFiles(ledger, plan)
     return tuple(
-        KeptState(plan, step.state, read, tuple(_bytes(ledger, plan, read)))
-        for step, read in states.left()
+        KeptState(plan.batch, step.state, read, tuple(files.of(read, run) for run in read.runs))
+        for step, read in States(plan, Kept.by(verdict, digest(verdict))).left()
         if step.state
     )
 
@@ -76,7 +81,7 @@ def rows_kept(
     Raises Refused if a file is gone or changed, or if `key` is none of its format.
     """
     read, placement = state.read, state.read.placement
-    files = [(file.task, file) for run in reversed(read.runs) for file in run_files(ledger, state.plan, read.name, run)]
+    files = [(file.task, file) for run in reversed(state.runs) for file in run]
     numbers = range(placement.partitions)
     if key is not None and placement.key and placement.hash != OPAQUE:
         home = hash_of(placement.hash, read.name)(_key(state, key), placement.key_format) % placement.partitions
@@ -89,11 +94,11 @@ def rows_kept(
         records = (batch.records.select(names) for batch in reader.batches(names))
         connection.register("read", pa.RecordBatchReader.from_batches(schema, records))
         connection.execute("CREATE TEMP TABLE known AS SELECT * FROM read")
-        sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'SELECT * FROM known')})", list[object]()
+        sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'known')})", list[object]()
         if key is not None:
             sql, values = f"{sql} WHERE {quote(placement.key)} = ?", [_key(state, key)]
         most = "" if limit is None else f" LIMIT {limit}"
-        yield connection.execute(f"{sql} ORDER BY ALL{most}", values).to_arrow_reader(_ROWS)
+        yield connection.execute(f"{sql} ORDER BY ALL{most}", values).to_arrow_reader(RESULT_ROWS)
 
 
 def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
@@ -116,9 +121,3 @@ def _key(state: KeptState, text: str) -> object:
     except ValueError as error:
         what = f"{text!r} is no key of the format {placement.key_format}: {error}"
         raise Refused(Finding(what, "--key", "write it as the audit tables do")) from error
-
-
-def _bytes(ledger: Ledger, plan: Plan, read: StateInput) -> Iterator[int]:
-    for run in read.runs:
-        files = run_files(ledger, plan, read.name, run)
-        yield sum(part.end - part.start for file in files for part in file.parts)

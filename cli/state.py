@@ -58,11 +58,11 @@ def _show_all(states: tuple[KeptState, ...], *, as_json: bool) -> None:
             (state.step, state.read.placement, len(state.read.runs), f"{state.read.records:,}", size(sum(state.bytes)))
             for state in states
         ]
-        show_table(f"What steps keep after batch {states[0].plan.batch}", columns, rows)
+        show_table(f"What steps keep after batch {states[0].batch}", columns, rows)
 
 
 def _show_runs(state: KeptState) -> None:
-    title = f"What {state.step} keeps after batch {state.plan.batch}, placed by {state.read.placement}"
+    title = f"What {state.step} keeps after batch {state.batch}, placed by {state.read.placement}"
     rows = [
         (run.batch, f"{run.records:,}", size(amount)) for run, amount in zip(state.read.runs, state.bytes, strict=True)
     ]
@@ -73,7 +73,7 @@ def _plain(state: KeptState) -> dict[str, object]:
     runs = zip(state.read.runs, state.bytes, strict=True)
     return {
         "step": state.step,
-        "batch": state.plan.batch,
+        "batch": state.batch,
         "placement": str(state.read.placement),
         "columns": {column.name: column.type for column in state.keeps.columns},
         "runs": [{"batch": run.batch, "rows": run.records, "bytes": amount} for run, amount in runs],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 from deltalake import DeltaTable
 
 from demo.landing import raw
@@ -31,7 +34,7 @@ _BY_MANUFACTURER = """
         count(*) AS aircraft, sum(flights)::BIGINT AS flights, sum(dep_delay)::BIGINT AS dep_delay
     FROM {rows} GROUP BY ALL ORDER BY flights DESC, manufacturer
 """
-_DIFFERENT = "SELECT count(*) FROM ((FROM {a} EXCEPT ALL FROM {b}) UNION ALL (FROM {b} EXCEPT ALL FROM {a}))"
+_DIFFERENT = "SELECT count(*) FROM ((FROM ours EXCEPT ALL FROM theirs) UNION ALL (FROM theirs EXCEPT ALL FROM ours))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +48,26 @@ class Comparison:
     equal: bool
 
 
+@contextmanager
+def side_by_side(ledger: Ledger, table: str, ours: str, theirs: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, int]]:
+    """The package's raw data with two tables beside it, and how many rows only one of these has.
+
+    `ours` is a query of the `published` table, `theirs` the same question asked of the raw data.
+    """
+    published = DeltaTable(folder(ledger.store.root, table), storage_options=storage_options())
+    with raw() as database:
+        database.register("published", published.to_pyarrow_dataset())
+        database.execute(f"CREATE TABLE ours AS {ours}; CREATE TABLE theirs AS {theirs}")
+        yield database, database.execute(_DIFFERENT).fetchall()[0][0]
+
+
 def compare(ledger: Ledger, table: str) -> Comparison:
     """Compare what was published in all batches with the raw data: every figure of every aircraft.
 
     `rows` has the manufacturers with the most flights, all others in one row, the flights without a
     tail number (as the receipts counted them), and the sum.
     """
-    published = DeltaTable(folder(ledger.store.root, table), storage_options=storage_options())
-    with raw() as database:
-        database.register("published", published.to_pyarrow_dataset())
-        database.execute(f"CREATE TABLE ours AS {_OURS}; CREATE TABLE theirs AS {_THEIRS}")
-        different = database.execute(_DIFFERENT.format(a="ours", b="theirs")).fetchall()[0][0]
+    with side_by_side(ledger, table, _OURS, _THEIRS) as (database, different):
         aircraft = database.execute("SELECT count(*) FROM theirs").fetchall()[0][0]
         ours, theirs = (
             {row[0]: row[1:] for row in database.execute(_BY_MANUFACTURER.format(rows=side)).fetchall()}

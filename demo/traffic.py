@@ -6,24 +6,20 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deltalake import DeltaTable
-
 from batches import audit, steps
 from batches.interpreter import run_batch
 from batches.kept import kept_state
 from batches.runners.connect import Connect
 from cli.output import show_table, step
 from dags.pipelines.airport_traffic import pipeline
+from demo.comparison import side_by_side
 from demo.home import STORE, Home
-from demo.landing import raw
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Finding
 from partitioning.model.plan import Plan
 from partitioning.sections import size
-from sources.s3 import storage_options
-from spark_jobs.table_schema import folder
 
 # The number of tasks by batch, where it is not what the streams give.
 _TASKS = {1: "tasks(5)"}
@@ -42,7 +38,6 @@ _THEIRS = """
         coalesce(arr_delay, 0)::BIGINT AS arr_delay
     FROM departed FULL JOIN arrived USING (origin) FULL JOIN observed USING (origin)
 """
-_DIFFERENT = "SELECT count(*) FROM ((FROM ours EXCEPT ALL FROM theirs) UNION ALL (FROM theirs EXCEPT ALL FROM ours))"
 _LARGEST = "SELECT origin, departures, arrivals FROM {rows} ORDER BY departures DESC, arrivals DESC, origin"
 
 
@@ -106,11 +101,7 @@ def _moved(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:
 
 
 def _compare(ledger: Ledger) -> _Comparison:
-    published = DeltaTable(folder(ledger.store.root, "airport_traffic"), storage_options=storage_options())
-    with raw() as database:
-        database.register("published", published.to_pyarrow_dataset())
-        database.execute(f"CREATE TABLE ours AS {_OURS}; CREATE TABLE theirs AS {_THEIRS}")
-        different = database.execute(_DIFFERENT).fetchall()[0][0]
+    with side_by_side(ledger, "airport_traffic", _OURS, _THEIRS) as (database, different):
         ours, theirs = (
             {name: counts for name, *counts in database.execute(_LARGEST.format(rows=side)).fetchall()}
             for side in ("ours", "theirs")

@@ -34,6 +34,8 @@ class Copies:
         self._folder = folder
         self._most = most
         self._counting = Lock()
+        # How many bytes may be added before the folder is looked at again.
+        self._spare = 0
 
     @classmethod
     def of_environment(cls) -> Copies:
@@ -69,7 +71,9 @@ class Copies:
         with suppress(OSError):
             part.write_bytes(sha256(data).digest() + data)
             part.replace(copy)
-            self._make_room(copy.parent)
+            self._spare -= len(data)
+            if self._spare < 0:
+                self._make_room(copy.parent)
 
     def _make_room(self, folder: Path) -> None:
         with os.scandir(folder) as entries:
@@ -77,9 +81,10 @@ class Copies:
         excess = sum(size for _, size, _ in files) - self._most
         for _, size, path in files:
             if excess <= 0:
-                return
+                break
             Path(path).unlink(missing_ok=True)
             excess -= size
+        self._spare = self._most // 100
 
     def _count(self, fetched: int = 0, found: int = 0) -> None:
         with self._counting:

@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import (
-    AnalysisException,
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    PySparkException,
-    PySparkTypeError,
-    PySparkValueError,
-    PythonException,
-    SparkRuntimeException,
-)
+from pyspark import errors
+from pyspark.errors import PySparkException, PySparkTypeError, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -56,16 +45,16 @@ Receipts = Callable[[Sequence[bytes]], Iterable[TaskReceipt]]
 
 # What Spark raises for what it was asked to do, and not for what happened to it.
 _OF_THE_FUNCTION = (
-    AnalysisException,
-    ArithmeticException,
-    ArrayIndexOutOfBoundsException,
-    DateTimeException,
-    IllegalArgumentException,
-    NumberFormatException,
-    PySparkTypeError,
-    PySparkValueError,
-    PythonException,
-    SparkRuntimeException,
+    errors.AnalysisException,
+    errors.ArithmeticException,
+    errors.ArrayIndexOutOfBoundsException,
+    errors.DateTimeException,
+    errors.IllegalArgumentException,
+    errors.NumberFormatException,
+    errors.PySparkTypeError,
+    errors.PySparkValueError,
+    errors.PythonException,
+    errors.SparkRuntimeException,
 )
 
 

@@ -15,7 +15,7 @@ from partitioning.model.streams import Column
 from spark_jobs.intake import Intake
 
 # DuckDB's own size of a row group.
-_RESULT_ROWS = 122_880
+RESULT_ROWS = 122_880
 
 
 class Relations:
@@ -34,7 +34,7 @@ class Relations:
     def query(self, sql: str, where: str) -> pa.RecordBatchReader:
         """The rows of a query, to be read before any others are asked for."""
         with self.errors(where):
-            rows = self._connection.execute(sql).to_arrow_reader(_RESULT_ROWS)
+            rows = self._connection.execute(sql).to_arrow_reader(RESULT_ROWS)
         return pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows, where))
 
     def relate(self, name: str, rows: pa.Table, columns: Sequence[Column], where: str) -> None:

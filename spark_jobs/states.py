@@ -7,15 +7,15 @@ from abc import ABC, abstractmethod
 import duckdb
 
 from partitioning.model.graph import Keeps, Step, quote, state_of
-from partitioning.model.leaving import BATCH, GONE, TIME
+from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
 
 _GOT = quote("@got")
 
 
-def kept_by(
+def task_state(
     connection: duckdb.DuckDBPyConnection, step: Step, batch: int, read: StateInput | None, known: str | None
-) -> Kept:
+) -> TaskState:
     """The state of a step, in the database of its task; `known` selects the rows of `read`, if there are any."""
     assert step.state
     kind = KeptForTime if step.state.sql else KeptByKey
@@ -23,17 +23,14 @@ def kept_by(
 
 
 def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
-    """The query for all that is kept, of whatever key; `known` selects the rows of all runs, any number of times."""
-    columns, batch = ", ".join(quote(column.name) for column in keeps.columns), quote(BATCH.name)
+    """The query for all that is kept, of whatever key; the table `known` has the rows of all runs."""
+    columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
-        young = "true" if read.latest is None else f"{quote(TIME.name)} >= {read.latest - keeps.microseconds}"
-        return f"SELECT {columns} FROM ({known}) WHERE {young}"
-    key = quote(read.placement.key) if read.placement.key else "0"
-    newest = f"SELECT * FROM ({known}) QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
-    return f"SELECT {columns} FROM ({newest}) WHERE NOT {quote(GONE.name)}"
+        return f"SELECT {columns} FROM ({_young(keeps, read, known)})"
+    return f"SELECT {columns} FROM ({_newest(_key(keeps), known)}) WHERE NOT {quote(GONE.name)}"
 
 
-class Kept(ABC):
+class TaskState(ABC):
     """What a step kept and keeps. It is a relation of its own in SQL, named `<step>.state`."""
 
     def __init__(
@@ -45,7 +42,7 @@ class Kept(ABC):
         read: StateInput | None,
         known: str | None,
     ) -> None:
-        nothing = ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in (*keeps.columns, BATCH, GONE))
+        nothing = ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in state_columns(keeps))
         self._connection = connection
         self._step = step
         self._keeps = keeps
@@ -85,19 +82,17 @@ class Kept(ABC):
         return f"SELECT {columns} FROM {self._needed} WHERE {quote(BATCH.name)} > {self._unmerged} AND {condition}"
 
 
-class KeptForTime(Kept):
+class KeptForTime(TaskState):
     """Rows that stay beside those that were kept before, until their time is over."""
 
     def open(self) -> None:
-        latest = self._read.latest if self._read else None
-        young = "true" if latest is None else f"{quote(TIME.name)} >= {latest - self._keeps.microseconds}"
-        self._needs(f"SELECT * FROM ({self._known}) WHERE {young}", "")
+        self._needs(_young(self._keeps, self._read, f"({self._known})"), "")
 
     def left(self) -> str:
         return f"{self._is_new(f'({self._keeps.sql})')} UNION ALL {self._again('true')}"
 
 
-class KeptByKey(Kept):
+class KeptByKey(TaskState):
     """Rows that take the place of whatever was kept of the keys that this batch has.
 
     A key of which nothing is kept any more has a row that says so, as long as older runs may have others.
@@ -105,9 +100,7 @@ class KeptByKey(Kept):
 
     @property
     def _key(self) -> str:
-        """What tells keys apart: without a key column there is but one."""
-        key = self._keeps.placement.key if self._keeps.placement else ""
-        return quote(key) if key else "0"
+        return _key(self._keeps)
 
     @property
     def _rows(self) -> str:
@@ -125,8 +118,7 @@ class KeptByKey(Kept):
             f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
             f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE is_got OR known.{batch} > {self._unmerged}"
         )
-        newest = f"{batch} = max({batch}) OVER (PARTITION BY {self._key})"
-        self._needs(f"SELECT * FROM {found} QUALIFY {newest}", f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
+        self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
         self._connection.execute(f"DROP TABLE {found}")
 
     def left(self) -> str:
@@ -146,3 +138,22 @@ class KeptByKey(Kept):
 
     def _of(self, relation: str) -> str:
         return self._key if self._key == "0" else f"{relation}.{self._key}"
+
+
+def _young(keeps: Keeps, read: StateInput | None, relation: str) -> str:
+    """The query for the rows whose time is not over."""
+    since = keeps.since(read.latest if read else None)
+    young = "true" if since is None else f"{quote(TIME.name)} >= {since}"
+    return f"SELECT * FROM {relation} WHERE {young}"
+
+
+def _newest(key: str, relation: str) -> str:
+    """The query for the rows of the newest run that has their key."""
+    batch = quote(BATCH.name)
+    return f"SELECT * FROM {relation} QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
+
+
+def _key(keeps: Keeps) -> str:
+    """What tells keys apart: without a key column there is but one."""
+    key = keeps.placement.key if keeps.placement else ""
+    return quote(key) if key else "0"

@@ -18,7 +18,7 @@ from spark_jobs.functions import FunctionStep
 from spark_jobs.intake import Intake
 from spark_jobs.relations import Relations, cast
 from spark_jobs.sql.database import create_views
-from spark_jobs.states import Kept, kept_by
+from spark_jobs.states import TaskState, task_state
 
 
 class Steps(Relations):
@@ -39,7 +39,7 @@ class Steps(Relations):
         for name, parts in relations.items():
             with self.errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
-        self._states: dict[str, Kept] = {}
+        self._states: dict[str, TaskState] = {}
         for number, step in enumerate(order.steps):
             if step.on_dataframes:
                 continue
@@ -85,7 +85,7 @@ class Steps(Relations):
         read = intakes[0].ordered.read if intakes else None
         assert read is None or isinstance(read, StateInput)
         known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
-        kept = kept_by(self._connection, step, self._order.batch, read, known)
+        kept = task_state(self._connection, step, self._order.batch, read, known)
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
         self._states[step.name] = kept

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from partitioning.authoring.kept import NEW, TIME, distinct, distinct_keeps, recent, recent_keeps
+from partitioning.authoring.kept import NEW, distinct, distinct_keeps, recent, recent_keeps
 from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, no_key, unfinished
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
 from partitioning.model.graph import Join, Keeps, Op, Step, quote, union
+from partitioning.model.leaving import TIME
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
 from partitioning.model.streams import Column
 from partitioning.values import Value, replace
@@ -341,7 +342,7 @@ class Flow(Value, frozen=True):
     @property
     def _time(self) -> str:
         """When a record of a flow was that is kept for a time."""
-        return f"{quote(self.alias)}.{quote(TIME)}"
+        return f"{quote(self.alias)}.{quote(TIME.name)}"
 
     @property
     def _new(self) -> str:

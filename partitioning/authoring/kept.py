@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from partitioning.model.graph import Keeps, quote, state_of
+from partitioning.model.leaving import TIME
 
-TIME = "@time"
 # Whether a record is of this batch.
 NEW = "@new"
 _IDENTITY = "@identity"
@@ -19,19 +19,19 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def recent(source: str, time: str, step: str) -> str:
     """The records of this batch, and those that the step kept."""
-    new = f"SELECT *, {_numbered(time)} AS {quote(TIME)}, true AS {quote(NEW)} FROM {source}"
+    new = f"SELECT *, {_numbered(time)} AS {quote(TIME.name)}, true AS {quote(NEW)} FROM {source}"
     return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
 
 
 def recent_keeps(source: str, time: str, keep: timedelta) -> Keeps:
     """All records that have a time."""
-    sql = f"SELECT *, {_numbered(time)} AS {quote(TIME)} FROM {source} WHERE ({time}) IS NOT NULL"
+    sql = f"SELECT *, {_numbered(time)} AS {quote(TIME.name)} FROM {source} WHERE ({time}) IS NOT NULL"
     return Keeps(sql, keep // _MICROSECOND)
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, step: str) -> str:
     """The records of this batch that are not like one before them, in it or of those that the step kept."""
-    near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME, _IDENTITY, _BEFORE))
+    near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, _IDENTITY, _BEFORE))
     # Among records of one time, which counts must not depend on their order.
     last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
     named = f"SELECT *, {identity} AS {identity_}, {_numbered(time)} AS {time_} FROM {source}"
@@ -50,7 +50,7 @@ def distinct(source: str, key: str, identity: str, time: str, within: timedelta,
 
 def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta) -> Keeps:
     """Key, identity and time of all records that have these."""
-    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {_numbered(time)} AS {quote(TIME)}"
+    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {_numbered(time)} AS {quote(TIME.name)}"
     known = f"({identity}) IS NOT NULL AND ({time}) IS NOT NULL"
     return Keeps(f"SELECT DISTINCT {columns} FROM {source} WHERE {known}", keep // _MICROSECOND)
 

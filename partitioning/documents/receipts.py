@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -39,7 +39,7 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
             stored.append(receipt)
     if findings:
         raise Refused(*findings)
-    left = {**left_by(task for receipt in stored for task in receipt.tasks), **states_left(ledger, plan)}
+    left = all_left(ledger, plan, (task for receipt in stored for task in receipt.tasks))
     then = _not_of_this_plan(plan)
     for receipt in stored:
         where = _where(ledger, plan, attempt, receipt.group)
@@ -68,7 +68,15 @@ def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left
             left.extend(receipt.tasks)
     if findings:
         raise Refused(*findings)
-    return {**left_by(left), **states_left(ledger, plan, (task.stage for task in group.tasks))}
+    return all_left(ledger, plan, left, (task.stage for task in group.tasks))
+
+
+def all_left(ledger: Ledger, plan: Plan, tasks: Iterable[TaskReceipt], stages: Iterable[str] | None = None) -> Left:
+    """What these tasks left for later ones, and earlier batches for those of these stages, or of all.
+
+    Raises Refused as `states_left`.
+    """
+    return {**left_by(tasks), **states_left(ledger, plan, stages)}
 
 
 def _where(ledger: Ledger, plan: Plan, attempt: int, group: int) -> str:

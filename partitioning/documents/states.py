@@ -10,6 +10,7 @@ from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Left, left_in
 from partitioning.model.plan import Plan, StateInput, StateRun
+from partitioning.model.verdict import Verdict
 
 
 def states_left(ledger: Ledger, plan: Plan, stages: Iterable[str] | None = None) -> Left:
@@ -18,39 +19,40 @@ def states_left(ledger: Ledger, plan: Plan, stages: Iterable[str] | None = None)
     Raises Refused, with all findings, if a verdict is not the one that the plan names, or names other files.
     """
     wanted = None if stages is None else set(stages)
-    reads = (
-        read
-        for stage in plan.stages
-        if wanted is None or stage.name in wanted
-        for read in stage.inputs
-        if isinstance(read, StateInput)
-    )
-    files, findings = list[tuple[int, Artefact]](), list[Finding]()
-    for read in reads:
-        for run in reversed(read.runs):
-            try:
-                files.extend((file.task, file) for file in run_files(ledger, plan, read.name, run))
-            except Refused as refusal:
-                findings.extend(refusal.findings)
+    files, findings, kept = list[tuple[int, Artefact]](), list[Finding](), StateFiles(ledger, plan)
+    for stage in (stage for stage in plan.stages if wanted is None or stage.name in wanted):
+        for read in (read for read in stage.inputs if isinstance(read, StateInput)):
+            for run in reversed(read.runs):
+                try:
+                    files.extend((file.task, file) for file in kept.of(read, run))
+                except Refused as refusal:
+                    findings.extend(refusal.findings)
     if findings:
         raise Refused(*findings)
     return left_in(files)
 
 
-def run_files(ledger: Ledger, plan: Plan, state: str, run: StateRun) -> tuple[Artefact, ...]:
-    """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""
-    verdict = ledger.verdict(run.batch)
-    where = ledger.uri(ledger.key("verdicts", run.batch))
-    then = f"restore the document from a backup, or {plan_anew(plan.pipeline)}"
-    if verdict is None or digest(verdict) != run.verdict:
-        there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
-        raise Refused(Finding(f"the verdict {run.verdict}, which names {state}, {there}", where, then))
-    files = tuple(
-        sorted(
-            (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, state)),
-            key=lambda file: (file.task, file.path),
-        )
-    )
-    if (records := sum(file.records for file in files)) != run.records:
-        raise Refused(Finding(f"it names {records:,} records of {state}, planned are {run.records:,}", where, then))
-    return files
+class StateFiles:
+    """The files of states that a plan names. A verdict is fetched once, however many of them it names."""
+
+    def __init__(self, ledger: Ledger, plan: Plan) -> None:
+        self._ledger = ledger
+        self._plan = plan
+        self._verdicts: dict[int, Verdict | None] = {}
+
+    def of(self, read: StateInput, run: StateRun) -> tuple[Artefact, ...]:
+        """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""
+        if run.batch not in self._verdicts:
+            self._verdicts[run.batch] = self._ledger.verdict(run.batch)
+        verdict = self._verdicts[run.batch]
+        where = self._ledger.uri(self._ledger.key("verdicts", run.batch))
+        then = f"restore the document from a backup, or {plan_anew(self._plan.pipeline)}"
+        if verdict is None or digest(verdict) != run.verdict:
+            there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
+            raise Refused(Finding(f"the verdict {run.verdict}, which names {read.name}, {there}", where, then))
+        named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, read.name))
+        files = tuple(sorted(named, key=lambda file: (file.task, file.path)))
+        if (records := sum(file.records for file in files)) != run.records:
+            what = f"it names {records:,} records of {read.name}, planned are {run.records:,}"
+            raise Refused(Finding(what, where, then))
+        return files

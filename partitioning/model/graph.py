@@ -59,6 +59,10 @@ class Keeps(Value, frozen=True, omit_defaults=True):
     columns: tuple[Column, ...] = ()
     placement: Placement | None = None
 
+    def since(self, latest: int | None) -> int | None:
+        """The earliest `@time` of rows that are still kept if `latest` was seen; None if none is over."""
+        return None if latest is None else latest - self.microseconds
+
 
 class Step(Value, frozen=True):
     """One step: `sql` selects from the streams and steps named in `inputs`. `expressions` are what the user wrote.

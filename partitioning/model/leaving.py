@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Step, state_of
+from partitioning.model.graph import Keeps, Step, state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
 from partitioning.model.reasons import Unifying
@@ -87,6 +87,11 @@ def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
     """What a task leaves for later ones: the exchanges of its stage, then its results and its state."""
     stage = plan.stage(task.stage)
     return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage), _states(stage)))
+
+
+def state_columns(keeps: Keeps) -> tuple[Column, ...]:
+    """The columns of the rows of state."""
+    return *keeps.columns, BATCH, GONE
 
 
 def given_to(step: Step) -> tuple[str, ...]:
@@ -180,8 +185,8 @@ def _states(stage: Stage) -> Iterator[Leaving]:
     for step in stage.steps:
         if step.state:
             assert step.state.placement is not None
-            columns = *step.state.columns, BATCH, GONE
-            yield Leaving(Role.STATE, state_of(step.name), step.name, step.state.placement, columns)
+            placement, columns = step.state.placement, state_columns(step.state)
+            yield Leaving(Role.STATE, state_of(step.name), step.name, placement, columns)
 
 
 def _columns(plan: Plan, name: str) -> tuple[Column, ...]:

@@ -8,11 +8,12 @@ from functools import lru_cache
 
 import duckdb
 
-from partitioning.authoring.kept import NEW, TIME
+from partitioning.authoring.kept import NEW
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
 from partitioning.model.graph import Op, Step, Write, quote
+from partitioning.model.leaving import TIME
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.database import connect, create_state, create_views
@@ -227,7 +228,7 @@ class _Check:
         names = {column.name.lower() for column in columns}
         hidden = (frozenset[str]().union(*(relation.hidden for relation in inputs)) - asked) & names
         if step.op is Op.RECENT:
-            hidden |= {TIME, NEW}
+            hidden |= {TIME.name, NEW}
         lost = frozenset[str]().union(*(relation.lost for relation in inputs))
         if step.op is Op.MERGE:
             lost |= {name for name in hidden if not all(name in relation.names for relation in inputs)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Step, quote
-from partitioning.model.leaving import BATCH, GONE, step_left
+from partitioning.model.leaving import state_columns, step_left
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
@@ -66,10 +66,9 @@ def _keeping(step: Step, stage: Stage, given: Sequence[Column], kept: Mapping[st
 
 
 def _changed(steps: Iterable[Step], inputs: Iterable[Input]) -> Iterable[Finding]:
-    now = {step.name: (*step.state.columns, BATCH, GONE) for step in steps if step.state}
+    now = {step.name: set(state_columns(step.state)) for step in steps if step.state}
     for read in inputs:
-        if isinstance(read, StateInput) and read.columns and set(read.columns) != set(now[read.step]):
-            changed = set(read.columns) ^ set(now[read.step])
+        if isinstance(read, StateInput) and read.columns and (changed := now[read.step] ^ set(read.columns)):
             listed = ", ".join(sorted(f"{column.name} {column.type}" for column in changed))
             yield Finding(
                 f"its columns are not those of this batch: {listed}",

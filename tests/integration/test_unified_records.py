@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +21,11 @@ from partitioning.model.leaving import Leaving, LeftPart
 from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
 from partitioning.values import replace
-from sources.parts_reader import PartsReader
-from spark_jobs import kernel, writers
+from spark_jobs import writers
 from spark_jobs.destinations import destinations
 from tests.integration.test_moved_records import direct, planned_over, published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.misread import read_otherwise
 from tests.running import run_and_publish, run_groups, task_receipts
 
 COMBINED = "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least"
@@ -112,16 +111,15 @@ def wrong_at_a_level(
 ) -> BatchRef:
     """A batch that has run, in which a unifier of the second level read other parts than its order says."""
 
-    class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
-            if (ordered.name, ordered.partitions[0].partition) == ("parts.exchange.2", 4):
-                (left,) = ordered.partitions
-                assert len(left.parts) > 1
-                ordered = replace(ordered, partitions=(replace(left, parts=spoil(left.parts)),))
-            super().__init__(ordered, *place)
+    def spoiled(read: OrderedParts) -> OrderedParts:
+        if (read.name, read.partitions[0].partition) != ("parts.exchange.2", 4):
+            return read
+        (left,) = read.partitions
+        assert len(left.parts) > 1
+        return replace(read, partitions=(replace(left, parts=spoil(left.parts)),))
 
     ref, _ = planned(store, "by key", 2, "tasks(5)")
-    patch.setattr(kernel, "PartsReader", Spoiled)
+    read_otherwise(patch, spoiled)
     run_groups(ref)
     return ref
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +18,13 @@ from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
-from partitioning.model.order import OrderedParts
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
 from sources import parts_reader
-from sources.parts_reader import PartsReader
-from spark_jobs import destinations, kernel, writers
+from spark_jobs import destinations, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
+from tests.misread import read_otherwise
 from tests.running import run_and_publish, run_groups, task_receipts
 
 Parts = tuple[LeftPart, ...]
@@ -51,16 +49,10 @@ def planned(store: S3Store) -> BatchRef:
 def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts], Parts]) -> None:
     """Run the batch; whoever reads of partition 1 what tasks left reads other parts of it than the order says."""
 
-    class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
-            partitions = tuple(map(self._spoiled, ordered.partitions))
-            super().__init__(replace(ordered, partitions=partitions), *place)
+    def spoiled(left: LeftPartition) -> LeftPartition:
+        return replace(left, parts=spoil(left.parts)) if left.partition == 1 else left
 
-        @staticmethod
-        def _spoiled(left: LeftPartition) -> LeftPartition:
-            return replace(left, parts=spoil(left.parts)) if left.partition == 1 else left
-
-    patch.setattr(kernel, "PartsReader", Spoiled)
+    read_otherwise(patch, lambda read: replace(read, partitions=tuple(map(spoiled, read.partitions))))
     run_groups(ref)
 
 

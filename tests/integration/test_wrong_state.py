@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,15 +14,14 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
-from partitioning.model.leaving import LeftPart
+from partitioning.model.leaving import LeftPart, LeftPartition
 from partitioning.model.order import OrderedParts
 from partitioning.model.plan import StateInput
 from partitioning.values import replace
-from sources.parts_reader import PartsReader
-from spark_jobs import kernel
 from tests.histories import Click, History
 from tests.integration.test_state_left import totals
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.misread import read_otherwise
 from tests.running import run_groups, task_receipts
 
 Parts = tuple[LeftPart, ...]
@@ -43,17 +41,15 @@ def second(store: S3Store, docs: Path) -> BatchRef:
 def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts], Parts]) -> None:
     """Run the batch; whoever reads partition 1 of state reads other parts of it than the order says."""
 
-    class Spoiled(PartsReader):
-        def __init__(self, ordered: OrderedParts, *place: Any) -> None:
-            if isinstance(ordered.read, StateInput):
-                partitions = tuple(
-                    replace(left, parts=spoil(left.parts)) if left.partition == 1 else left
-                    for left in ordered.partitions
-                )
-                ordered = replace(ordered, partitions=partitions)
-            super().__init__(ordered, *place)
+    def spoiled(left: LeftPartition) -> LeftPartition:
+        return replace(left, parts=spoil(left.parts)) if left.partition == 1 else left
 
-    patch.setattr(kernel, "PartsReader", Spoiled)
+    def of_state(read: OrderedParts) -> OrderedParts:
+        if not isinstance(read.read, StateInput):
+            return read
+        return replace(read, partitions=tuple(map(spoiled, read.partitions)))
+
+    read_otherwise(patch, of_state)
     run_groups(ref)
 
 

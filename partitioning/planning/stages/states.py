@@ -13,7 +13,7 @@ from math import gcd
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Keeps, Step, state_of
-from partitioning.model.leaving import BATCH, GONE
+from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.verdict import Verdict
@@ -56,9 +56,8 @@ class States:
     def left(self) -> Iterator[tuple[Step, StateInput]]:
         """Every step that kept something, and what it kept, as it was left."""
         for step, state in self._steps.values():
-            name, columns = state_of(step.name), (*state.columns, BATCH, GONE)
-            runs = tuple(_unexpired(self._runs(step), state))
-            yield step, StateInput(name, step.name, _placement(state), self._batch, columns, runs)
+            place, runs = _placement(state), tuple(_unexpired(self._runs(step), state))
+            yield step, StateInput(state_of(step.name), step.name, place, self._batch, state_columns(state), runs)
 
     def of(self, step: Step, key: str, now: KeyHashes, cosets: int) -> tuple[StateInput | None, Step]:
         """What a step goes on from, None if there is nothing, and the step with where its state is left.
@@ -104,7 +103,7 @@ class States:
             step.name,
             placement,
             self._batch,
-            (*state.columns, BATCH, GONE) if state.columns else (),
+            state_columns(state) if state.columns else (),
             tuple(replace(run, merged=place < count) for place, run in enumerate(runs)),
         )
 
@@ -125,8 +124,8 @@ def _placement(state: Keeps) -> Placement:
 
 def _unexpired(runs: Sequence[StateRun], keeps: Keeps) -> list[StateRun]:
     """Those of which something is still kept."""
-    latest = max((run.latest for run in runs if run.latest is not None), default=0)
-    return [run for run in runs if run.latest is None or run.latest >= latest - keeps.microseconds]
+    since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None))
+    return [run for run in runs if run.latest is None or since is None or run.latest >= since]
 
 
 def _moves(placement: Placement, cosets: int) -> bool:
