@@ -2,7 +2,8 @@
 
 delta-rs commits by put-if-absent and refuses a commit whose snapshot is older than another commit of the same
 transaction's application. It does not refuse the same (application, version) from a fresh snapshot, so the
-check and the commit always go through one table object.
+check and the commit always go through one table object. Nor does it refuse to take files away that were compacted into
+others since the snapshot, whose rows would stay: such a commit is made of the newest version only.
 """
 
 from __future__ import annotations
@@ -10,49 +11,24 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, assert_never
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from batches.tables import add_columns, check_held_columns, create, load, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
-from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused
+from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.model.artefact import Artefact
+from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
-from sources.s3 import AGAIN, is_denied, may_pass, storage_options, store_error
-from spark_jobs.table_schema import folder, table_schema
+from sources.s3 import AGAIN, is_denied, may_pass, store_error
+from spark_jobs.table_schema import RESIDUE, columns_of, folder
 
 _TRIES = 5
-_LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
-
-
-def check_storable(write: PlannedWrite) -> None:
-    """Raise Refused, with all findings, for columns of types that a Delta table cannot hold."""
-    findings = [
-        Finding(
-            f"column {column.name!r} is {column.type}, which a Delta table cannot hold",
-            f"table {write.declared.table!r}",
-            "cast it in the step that the table is written from",
-        )
-        for column, kind in zip(write.columns, table_schema(write).types, strict=False)
-        if not _is_storable(kind)
-    ]
-    if findings:
-        raise Refused(*findings)
-
-
-def check_columns(store_root: str, write: PlannedWrite) -> None:
-    """Raise Refused, with all findings, if there is a table and it has other columns.
-
-    It keeps those that it has: a batch of others would be run and judged in vain.
-    """
-    with _reading(folder(store_root, write.declared.table)) as table:
-        if table is not None:
-            _check_held_columns(table, write)
 
 
 def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
@@ -61,7 +37,7 @@ def transaction_version(store_root: str, pipeline: str, table: str) -> int | Non
     The log decides what was published; the ledger's commits are receipts of it. Raises Refused, or Unreachable, if it
     cannot be read.
     """
-    with _reading(folder(store_root, table)) as table_log:
+    with opened(folder(store_root, table)) as table_log:
         return None if table_log is None else _newest(table_log, pipeline, table)
 
 
@@ -78,7 +54,7 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 
     Raises Refused if the log cannot be read.
     """
-    with _reading(folder(store_root, table)) as table_log:
+    with opened(folder(store_root, table)) as table_log:
         if table_log is None:
             return None
         newest = _newest(table_log, pipeline, table)
@@ -88,13 +64,41 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
         return Held(newest, plan if newest is not None else None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a batch does to a table: it adds files, and in mode `overwrite` takes away all in the partitions of
+    `filters`, or all there are."""
+
+    added: list[AddAction | RemoveAction]
+    mode: Literal["append", "overwrite"]
+    filters: list[tuple[str, str, list[str]]] | None = None
+
+    @classmethod
+    def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> _Change:
+        added: list[AddAction | RemoveAction] = [_added(file, write) for file in files if file.records]
+        touched = sorted({part.partition for file in files for part in file.parts})
+        match write.declared.mode:
+            case Mode.APPEND:
+                return cls(added, "append")
+            case Mode.REPLACE:
+                return cls(added, "overwrite")
+            case Mode.UPSERT if write.anew:
+                return cls(added, "overwrite")
+            case Mode.UPSERT if touched:
+                return cls(added, "overwrite", [(RESIDUE, "in", list(map(str, touched)))])
+            case Mode.UPSERT:
+                return cls(added, "append")
+            case _:
+                assert_never(write.declared.mode)
+
+
 def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
     """The Delta version that holds a batch's rows, None if the batch is not there yet.
 
     Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
     be read.
     """
-    with _reading(folder(store_root, write.declared.table)) as table_log:
+    with opened(folder(store_root, write.declared.table)) as table_log:
         return None if table_log is None else _version_in(table_log, plan, write)
 
 
@@ -105,7 +109,10 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
     `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
     """
     where = folder(store_root, write.declared.table)
+    change = _Change.of(write, files)
     transaction = CommitProperties(
+        # delta-rs would put what takes files away after whatever came first, though that made others of them.
+        max_commit_retries=None if change.mode == "append" else 0,
         custom_metadata={
             "coset.pipeline": plan.pipeline,
             "coset.plan": str(plan.batch),
@@ -113,63 +120,42 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
         },
         app_transactions=[Transaction(_application(plan.pipeline, write.declared.table), plan.batch)],
     )
-    added: list[AddAction | RemoveAction] = [_added(file) for file in files]
     error: Exception | None = None
     for _ in range(_TRIES):
         try:
-            table = _load(where) or _create(where, table_schema(write))
+            table = load(where) or create(where, write)
             version = _version_in(table, plan, write)
             if version is not None:
                 return version
+            if change.mode == "append" and add_columns(table, write):
+                continue
             table.create_write_transaction(
-                added,
-                "append",
-                table.schema(),
+                change.added,
+                change.mode,
+                table.schema() if change.mode == "append" else Schema.from_arrow(columns_of(write)),
+                partition_by=partitioned_by(write),
+                partition_filters=change.filters,
                 commit_properties=transaction,
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except (DeltaError, OSError) as failure:
             # A lost race, a lost answer or a fault: only a fresh look at the log can tell which.
             if is_denied(failure) and error is None:
-                raise _log_error(failure, where) from failure
+                raise log_error(failure, where) from failure
             error = failure
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
     if not may_pass(error) and not isinstance(error, CommitFailedError):
         # It will be so again. The log was read each time, and the batch was not in it.
-        raise _log_error(error, where) from error
+        raise log_error(error, where) from error
     (finding,) = store_error(
         error, f"after {_TRIES} tries nobody can say if batch {plan.batch} is in", where, AGAIN
     ).findings
     raise OutcomeUnknown(finding) from error
 
 
-@contextmanager
-def _reading(where: str) -> Iterator[DeltaTable | None]:
-    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
-    try:
-        yield _load(where)
-    except (DeltaError, OSError) as error:
-        raise _log_error(error, where) from error
-
-
-def _load(where: str) -> DeltaTable | None:
-    try:
-        return DeltaTable(where, storage_options=storage_options())
-    except TableNotFoundError:
-        return None
-
-
-def _create(where: str, columns: pa.Schema) -> DeltaTable:
-    # A retry would put a second CREATE after the one that came first.
-    once = CommitProperties(max_commit_retries=0)
-    return DeltaTable.create(
-        where, Schema.from_arrow(columns), storage_options=storage_options(), commit_properties=once
-    )
-
-
 def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:
-    _check_held_columns(table, write)
+    check_held_columns(table, write)
     newest = _newest(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
         return None
@@ -187,34 +173,6 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
     )
 
 
-def _check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
-    """Raise Refused, with all findings, if the table's columns are not the plan's: both are named."""
-    held = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
-    wanted = {field.name: field.type for field in table_schema(write)}
-    findings = [
-        Finding(
-            f"column {name!r} is {held.get(name, 'missing')} in the table, {wanted.get(name, 'missing')} in the plan",
-            table.table_uri,
-            "keep the columns as they are, or write to a table of another name",
-        )
-        for name in held | wanted
-        if held.get(name) != wanted.get(name)
-    ]
-    if findings:
-        raise Refused(*findings)
-
-
-def _is_storable(kind: pa.DataType) -> bool:
-    """Whether a Delta table gives back what was written to it."""
-    if kind == pa.timestamp("ns"):
-        return False  # delta-rs has a type of its own for it, which other readers do not know
-    try:
-        back = pa.schema(Schema.from_arrow(pa.schema([pa.field("it", kind)])).to_arrow())
-    except Exception:  # delta-rs raises the base class here
-        return False
-    return bool(back.field("it").type == kind)
-
-
 def _newest(table: DeltaTable, pipeline: str, name: str) -> int | None:
     version: int | None = table.transaction_version(_application(pipeline, name))
     return version
@@ -224,16 +182,12 @@ def _application(pipeline: str, table: str) -> str:
     return f"{pipeline}:{table}"
 
 
-def _added(file: Artefact) -> AddAction:
+def _added(file: Artefact, write: PlannedWrite) -> AddAction:
     return AddAction(
         path=file.path.removeprefix(f"tables/{file.name}/"),
         size=file.size,
-        partition_values={},
+        partition_values={column: str(part.partition) for column in partitioned_by(write) for part in file.parts},
         modification_time=time.time_ns() // 1_000_000,
         data_change=True,
         stats=json.dumps({"numRecords": file.records}),
     )
-
-
-def _log_error(error: Exception, where: str) -> CosetError:
-    return store_error(error, "the Delta log cannot be read or written", where, _LOOK)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from batches.delta import check_columns, check_storable
 from batches.history import statistics
 from batches.publication import transaction_version
+from batches.tables import check_columns, check_storable
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings

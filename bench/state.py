@@ -38,6 +38,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.model.artefact import Role
+from partitioning.model.graph import Mode
 from partitioning.sections import size
 from sources.copies import FOLDER
 from spark_jobs.hashing import placement_hashes
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=10_000_000)
     keys = parser.parse_args().keys
     table = Table(title=f"Running totals of {keys:,} keys")
-    for name in ("", "CPU s", "wall s", "state read", "state written"):
+    for name in ("", "CPU s", "wall s", "state read", "state written", "table written"):
         table.add_column(name, justify="left" if not name else "right")
     with tempfile.TemporaryDirectory() as temp:
         folder = Path(temp)
@@ -62,11 +63,11 @@ def main() -> int:
     return 0
 
 
-Row = tuple[str, str, str, str, str]
+Row = tuple[str, str, str, str, str, str]
 
 
-def _row(name: str, cost: Cost, read: str, written: str) -> Row:
-    return name, f"{cost.cpu:.1f}", f"{cost.wall:.1f}", read, written
+def _row(name: str, cost: Cost, read: str, written: str, rows: str = "none") -> Row:
+    return name, f"{cost.cpu:.1f}", f"{cost.wall:.1f}", read, written, rows
 
 
 def _records(batch: int, keys: int) -> pa.Table:
@@ -82,19 +83,22 @@ def _coset(folder: Path, keys: int) -> Iterator[Row]:
     ends = [0] * _PARTITIONS
     copies = str(folder / "copies")
     try:
-        for batch, (name, kept, settings) in enumerate(
+        one, other = Settings(groups=1), Settings.parse(scheme=f"tasks({_OTHER})", groups=1)
+        for batch, (name, kept, settings, mode) in enumerate(
             [
-                (f"Coset, all keys, {_PARTITIONS} tasks", None, Settings(groups=1)),
-                (f"{_TOUCHED:,} keys", None, Settings(groups=1)),
-                (f"{_TOUCHED:,} keys, copies are made", copies, Settings(groups=1)),
-                (f"{_TOUCHED:,} keys, with copies", copies, Settings(groups=1)),
-                (f"{_TOUCHED:,} keys, {_OTHER} tasks", None, Settings.parse(scheme=f"tasks({_OTHER})", groups=1)),
+                (f"Coset, all keys, {_PARTITIONS} tasks", None, one, Mode.APPEND),
+                (f"{_TOUCHED:,} keys", None, one, Mode.APPEND),
+                (f"{_TOUCHED:,} keys, copies are made", copies, one, Mode.APPEND),
+                (f"{_TOUCHED:,} keys, with copies", copies, one, Mode.APPEND),
+                (f"{_TOUCHED:,} keys, {_OTHER} tasks", None, other, Mode.APPEND),
+                (f"{_TOUCHED:,} keys, to a new upserted table", None, one, Mode.UPSERT),
+                (f"{_TOUCHED:,} keys, to the same", None, one, Mode.UPSERT),
             ]
         ):
             _land(_records(batch, keys), ends)
             with _variable(FOLDER, kept), measured() as cost:
-                read, written = _batch(settings, folder)
-            yield _row(name, cost, read, written)
+                read, *written = _batch(settings, folder, mode)
+            yield _row(name, cost, read, *written)
     finally:
         server.stop()
 
@@ -112,11 +116,11 @@ def _land(records: pa.Table, ends: list[int]) -> None:
         ends[partition] += len(mine)
 
 
-def _batch(settings: Settings, folder: Path) -> tuple[str, str]:
-    """Run and publish a batch; what was read and left of state."""
+def _batch(settings: Settings, folder: Path, mode: Mode) -> tuple[str, str, str]:
+    """Run and publish a batch; what was read and left of state, and what was written to the table of that mode."""
     pipeline = Pipeline("totals", source="s3://state/topics")
     counted = pipeline.stream("a", key="user", partitions=_PARTITIONS).aggregate("sum(amount)::BIGINT AS amount")
-    counted.combine("sum(amount)::BIGINT AS amount", running=True, name="totals").write("totals")
+    counted.combine("sum(amount)::BIGINT AS amount", running=True, name="totals").write(mode, mode=mode)
     ref, _ = plan(pipeline, "s3://state/store", settings)
     assert ref is not None
     said: list[str] = []
@@ -129,15 +133,14 @@ def _batch(settings: Settings, folder: Path) -> tuple[str, str]:
         run_batch(ref, runner, folder / "docs", show)
     found = next(filter(None, map(_OF_STATE.search, said)), None)
     read = f"{found[1].strip()}{found[2] or ''}" if found else "none"
-    return read, _left(ref)
+    return read, _left(ref, Role.STATE), _left(ref, Role.TABLE)
 
 
-def _left(ref: BatchRef) -> str:
+def _left(ref: BatchRef, role: Role) -> str:
     ledger, planned = ref.load()
     receipts = [ledger.receipt(planned.batch, 0, group.group) for group in planned.groups]
-    files = [file for one in receipts if one for task in one.tasks for file in task.left(Role.STATE)]
-    amount = sum(part.end - part.start for file in files for part in file.parts)
-    return f"{sum(file.records for file in files):,} rows, {size(amount)}"
+    files = [file for one in receipts if one for task in one.tasks for file in task.left(role)]
+    return f"{sum(file.records for file in files):,} rows, {size(sum(file.size for file in files))}"
 
 
 def _pyspark(folder: Path, keys: int) -> Iterator[Row]:

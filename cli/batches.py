@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from batches import publication, steps
+from msgspec.structs import asdict
+
+from batches import compaction, publication, steps
 from batches.interpreter import run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
@@ -99,6 +102,15 @@ def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
         show(f"{'There are' if dry_run else 'Removed'} {unnamed}")
     else:
         show(f"Nothing to remove: there are {unnamed}")
+
+
+def compact(named: str, root: str, keep_days: int, *, as_json: bool) -> None:
+    """Compact the result tables and say what was done to each."""
+    compacted = compaction.compact(pipelines.load(named), root, timedelta(days=keep_days))
+    if as_json:
+        show_json([asdict(table) for table in compacted])
+    else:
+        show(*(map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"]))
 
 
 def _check_reason(why: str) -> None:

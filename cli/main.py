@@ -315,6 +315,21 @@ def clean(
 
 
 @app.command(cls=Command)
+def compact(
+    pipeline: Named,
+    store: StoreRoot = None,
+    keep_days: Annotated[
+        int, typer.Option("--keep-days", min=1, help="What tables were in so many days can still be read.")
+    ] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Put small files of the result tables together, and remove those that no version of the last days has."""
+    from cli import batches
+
+    batches.compact(pipeline, _root(store), keep_days, as_json=as_json)
+
+
+@app.command(cls=Command)
 def demo(
     home: Annotated[
         Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")

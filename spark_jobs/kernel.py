@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
@@ -16,9 +16,12 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import CosetError
+from partitioning.model.artefact import Artefact
 from partitioning.model.failure import together
+from partitioning.model.graph import Mode
 from partitioning.model.leaving import given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
+from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
 from sources.copies import Copies
 from sources.landed_reader import LandedReader
@@ -99,7 +102,12 @@ def _run(
         steps = Steps(connection, order, intakes, temp)
         # What is made on DataFrames is not there yet.
         later = {step.name for step in order.steps if step.on_dataframes}
-        left = [writers.table(write, steps.table(write)) for write in order.writes if write.declared.step not in later]
+        left = [
+            artefact
+            for write in order.writes
+            if write.declared.step not in later
+            for artefact in _written(write, writers, steps, temp)
+        ]
         left += [
             writers.left(leaving, steps.left(leaving), temp) for leaving in order.leaves if leaving.step not in later
         ]
@@ -118,6 +126,14 @@ def _run(
         tuple(artefact for artefact in left if artefact is not None),
         round((time.monotonic() - started) * 1000),
     )
+
+
+def _written(write: PlannedWrite, writers: Writers, steps: Steps, temp: Path) -> Iterator[Artefact | None]:
+    """The files of a result table."""
+    if write.declared.mode is Mode.UPSERT:
+        yield from writers.upserted(write, steps.upserted(write), temp)
+    else:
+        yield writers.table(write, steps.table(write))
 
 
 def reader(order: Order, ordered: Ordered, place: Place) -> Reader:

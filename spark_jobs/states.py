@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 import duckdb
 
 from partitioning.model.graph import Keeps, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
+from partitioning.model.streams import Column
 
-_GOT = quote("@got")
+# Whether this batch has the key of a row.
+GOT = "@got"
+_GOT = quote(GOT)
 
 
 def task_state(
-    connection: duckdb.DuckDBPyConnection, step: Step, batch: int, read: StateInput | None, known: str | None
+    connection: duckdb.DuckDBPyConnection,
+    step: Step,
+    batch: int,
+    read: StateInput | None,
+    known: str | None,
+    *,
+    whole: bool,
 ) -> TaskState:
-    """The state of a step, in the database of its task; `known` selects the rows of `read`, if there are any."""
+    """The state of a step, in the database of its task; `known` selects the rows of `read`, if there are any.
+
+    It is `whole` if all of it is asked for, and not only what has to do with this batch.
+    """
     assert step.state
-    kind = KeptForTime if step.state.sql else KeptByKey
-    return kind(connection, step, step.state, batch, read, known)
+    if step.state.sql:
+        return KeptForTime(connection, step, step.state, batch, read, known)
+    return KeptByKey(connection, step, step.state, batch, read, known, whole=whole)
 
 
 def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
@@ -42,13 +56,15 @@ class TaskState(ABC):
         read: StateInput | None,
         known: str | None,
     ) -> None:
-        nothing = ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in state_columns(keeps))
+        nothing = _nulls(state_columns(keeps))
         self._connection = connection
         self._step = step
         self._keeps = keeps
         self._batch = batch
         self._read = read
         self._known = known or f"SELECT {nothing} WHERE false"
+        if read and (added := [column for column in keeps.columns if column not in read.columns]):
+            self._known = f"SELECT *, {_nulls(added)} FROM ({self._known})"
         # What was left since that batch is left anew.
         self._unmerged = read.unmerged if read else -1
         self._columns = ", ".join(quote(column.name) for column in keeps.columns)
@@ -98,6 +114,20 @@ class KeptByKey(TaskState):
     A key of which nothing is kept any more has a row that says so, as long as older runs may have others.
     """
 
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        step: Step,
+        keeps: Keeps,
+        batch: int,
+        read: StateInput | None,
+        known: str | None,
+        *,
+        whole: bool,
+    ) -> None:
+        super().__init__(connection, step, keeps, batch, read, known)
+        self._whole = whole
+
     @property
     def _key(self) -> str:
         return _key(self._keeps)
@@ -113,28 +143,40 @@ class KeptByKey(TaskState):
             got = f"SELECT 0 AS {_GOT}"
         batch, found = quote(BATCH.name), quote(f"{self._step.name}.state@found")
         joined = f"({self._known}) AS known LEFT JOIN (SELECT *, true AS is_got FROM ({got})) AS got"
+        needed = "true" if self._whole else f"is_got OR known.{batch} > {self._unmerged}"
         # DuckDB may look twice at what a window is over, and what is read is read once.
         self._connection.execute(
             f"CREATE TEMP TABLE {found} AS SELECT known.*, is_got IS NOT NULL AS {_GOT} FROM {joined} "
-            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE is_got OR known.{batch} > {self._unmerged}"
+            f"ON {self._of('known')} IS NOT DISTINCT FROM got.{_GOT} WHERE {needed}"
         )
         self._needs(_newest(self._key, found), f"WHERE {_GOT} AND NOT {quote(GONE.name)}")
         self._connection.execute(f"DROP TABLE {found}")
 
     def left(self) -> str:
-        nothing = ", ".join(
-            quote(column.name) if quote(column.name) == self._key else f"NULL::{column.type} AS {quote(column.name)}"
-            for column in self._keeps.columns
-        )
-        made = f"SELECT 1 FROM {self._rows} AS made WHERE {self._of('made')} IS NOT DISTINCT FROM {self._of('needed')}"
-        gone = (
-            f"SELECT {nothing}, {self._batch}::BIGINT, true FROM (SELECT DISTINCT {self._key} FROM {self._needed} "
-            f"WHERE {_GOT}) AS needed WHERE NOT EXISTS ({made})"
-        )
         # Where nothing older is left, a key without rows is one of which nothing is kept.
         older = self._unmerged >= 0
         again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
-        return " UNION ALL ".join([self._is_new(self._rows), again, *([gone] if older else [])])
+        return " UNION ALL ".join([self._is_new(self._rows), again, *([self._dropped] if older else [])])
+
+    def all(self) -> str:
+        """The query for all rows that are kept now, and one for each key that was dropped.
+
+        Beside the columns of what is left, `GOT` says which of them are of keys that this batch has.
+        """
+        columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
+        others = f"SELECT {columns}, false FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
+        got = f"SELECT *, true AS {quote(GOT)} FROM ({self._is_new(self._rows)} UNION ALL {self._dropped})"
+        return f"{got} UNION ALL {others}"
+
+    @property
+    def _dropped(self) -> str:
+        """The query for the keys of which something was kept, and is not any more."""
+        columns = ", ".join(
+            self._key if quote(column.name) == self._key else _nulls([column]) for column in self._keeps.columns
+        )
+        made = f"SELECT 1 FROM {self._rows} AS made WHERE {self._of('made')} IS NOT DISTINCT FROM {self._of('needed')}"
+        keys = f"SELECT DISTINCT {self._key} FROM {self._needed} WHERE {_GOT}"
+        return f"SELECT {columns}, {self._batch}::BIGINT, true FROM ({keys}) AS needed WHERE NOT EXISTS ({made})"
 
     def _of(self, relation: str) -> str:
         return self._key if self._key == "0" else f"{relation}.{self._key}"
@@ -145,6 +187,11 @@ def _young(keeps: Keeps, read: StateInput | None, relation: str) -> str:
     since = keeps.since(read.latest if read else None)
     young = "true" if since is None else f"{quote(TIME.name)} >= {since}"
     return f"SELECT * FROM {relation} WHERE {young}"
+
+
+def _nulls(columns: Iterable[Column]) -> str:
+    """A SELECT's list of columns without values."""
+    return ", ".join(f"NULL::{column.type} AS {quote(column.name)}" for column in columns)
 
 
 def _newest(key: str, relation: str) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Step, quote, state_of
+from partitioning.model.graph import Mode, Op, Step, quote, state_of
 from partitioning.model.leaving import Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite, StateInput
@@ -18,7 +19,7 @@ from spark_jobs.functions import FunctionStep
 from spark_jobs.intake import Intake
 from spark_jobs.relations import Relations, cast
 from spark_jobs.sql.database import create_views
-from spark_jobs.states import TaskState, task_state
+from spark_jobs.states import KeptByKey, TaskState, task_state
 
 
 class Steps(Relations):
@@ -40,6 +41,7 @@ class Steps(Relations):
             with self.errors(f"stream or step {name!r}"):
                 self._relation(name, parts, scans[name])
         self._states: dict[str, TaskState] = {}
+        self._upserted = {write.declared.step for write in order.writes if write.declared.mode is Mode.UPSERT}
         for number, step in enumerate(order.steps):
             if step.on_dataframes:
                 continue
@@ -47,7 +49,7 @@ class Steps(Relations):
                 self._open(step, kept[state_of(step.name)])
             if step.function:
                 self._made(step, temp / f"step-{number}.arrow")
-            elif step.state and not step.state.sql:
+            elif step.keeps_its_rows:
                 self._goes_on(step)
             else:
                 create_views(connection, [step])
@@ -55,6 +57,26 @@ class Steps(Relations):
     def table(self, write: PlannedWrite) -> pa.RecordBatchReader:
         """The rows of a result table, to be read before any others are asked for."""
         return self.rows(write.declared.step, write.columns, f"table {write.declared.table!r}")
+
+    def upserted(self, write: PlannedWrite) -> pa.RecordBatchReader:
+        """All rows that an upserted table has of this task's keys, as `KeptByKey.all` gives them.
+
+        Raises Refused if a row has no key, or a key has several.
+        """
+        step, key = write.declared.step, quote(write.declared.key)
+        wrong = f"SELECT {key}, count(*) FROM {quote(step)} GROUP BY 1 HAVING {key} IS NULL OR count(*) > 1 LIMIT 1"
+        for name, count in zip(*(column.to_pylist() for column in self.query(wrong, step).read_all()), strict=True):
+            what = "a row has no key" if name is None else f"the key {name!r} has {count:,} rows"
+            then = "filter such rows out before" if name is None else "combine them before, or take the latest"
+            where = f"table {write.declared.table!r}, {self._order}"
+            raise Refused(
+                Finding(
+                    f"{what}: it has one row for each key", where, f"{then}, then {plan_anew(self._order.pipeline)}"
+                )
+            )
+        state = self._states[step]
+        assert isinstance(state, KeptByKey)
+        return self.query(state.all(), f"table {write.declared.table!r}")
 
     def given(self, step: Step, number: int) -> pa.RecordBatchReader:
         """The rows of an input of a step on DataFrames, to be read before any others are asked for."""
@@ -85,17 +107,18 @@ class Steps(Relations):
         read = intakes[0].ordered.read if intakes else None
         assert read is None or isinstance(read, StateInput)
         known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
-        kept = task_state(self._connection, step, self._order.batch, read, known)
+        whole = step.name in self._upserted
+        kept = task_state(self._connection, step, self._order.batch, read, known, whole=whole)
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
         self._states[step.name] = kept
 
     def _goes_on(self, step: Step) -> None:
-        """Run a step that reads what it kept as more of its input."""
+        """Run a step that keeps its rows, and reads these as more of its input if it makes one of several."""
         (name,) = map(quote, step.inputs)
         both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
+        sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):
-            sql = f"WITH {name} AS ({both}) {step.sql}"
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
 
     def _made(self, step: Step, file: Path) -> None:

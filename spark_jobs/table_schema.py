@@ -6,9 +6,12 @@ from functools import cache
 
 import pyarrow as pa
 
+from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from sources.arrow_schema import arrow_schema
 
+# By which an upserted table is partitioned: where its keys lie.
+RESIDUE = "_residue"
 _LINEAGE = (pa.field("_batch", pa.int64()), pa.field("_task", pa.int32()))
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -33,6 +36,12 @@ def table_schema(write: PlannedWrite) -> pa.Schema:
     a time zone.
     """
     return pa.schema([*wider(arrow_schema(write.columns)), *(_LINEAGE if write.declared.lineage else ())])
+
+
+def columns_of(write: PlannedWrite) -> pa.Schema:
+    """The columns of a result table: those of its data files, and where the rows of an upserted one lie."""
+    schema = table_schema(write)
+    return schema.append(pa.field(RESIDUE, pa.int32())) if write.declared.mode is Mode.UPSERT else schema
 
 
 def wider(schema: pa.Schema) -> pa.Schema:

@@ -20,9 +20,11 @@ from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, OutcomeUnknown
 from partitioning.model.artefact import Artefact, Part, Role
-from partitioning.model.leaving import POSITIONS, TIME, Leaving
+from partitioning.model.graph import state_of
+from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
+from partitioning.model.upserts import alone
 from partitioning.values import replace
 from sources.arrow_schema import arrow_schema
 from sources.parts_reader import left_schema
@@ -30,6 +32,7 @@ from sources.s3 import AGAIN, reaching, split, version
 from spark_jobs.arrays import numbers
 from spark_jobs.destinations import destinations
 from spark_jobs.spool import Spool
+from spark_jobs.states import GOT
 from spark_jobs.table_schema import table_schema
 
 _KEYS = pa.schema(
@@ -61,18 +64,37 @@ class Writers:
 
     def table(self, write: PlannedWrite, rows: pa.RecordBatchReader) -> Artefact | None:
         """Write a result table's rows; None if there are none, and then no file."""
-        order, schema = self.order, table_schema(write)
-        name = write.declared.table
-        folder = f"tables/{name}/data/plan-{order.batch}/attempt-{order.attempt}-{self.run}"
+        schema, order = table_schema(write), self.order
         batches = (self._with_lineage(batch, schema, len(write.columns)) for batch in rows)
-        return self._rows(Role.TABLE, name, folder, schema, batches)
+        path = f"{self._folder(write)}/{order.stage}-{order.task.task}.parquet"
+        return self._rows(Role.TABLE, write.declared.table, path, schema, batches)
+
+    def upserted(self, write: PlannedWrite, rows: pa.RecordBatchReader, temp: Path) -> Iterator[Artefact]:
+        """Write those of an upserted table's partitions anew in which this batch has keys, each to a file.
+
+        `rows` are as `KeptByKey.all` gives them. What does not fit into memory waits in the folder `temp`.
+        """
+        order = self.order
+        state = state_of(write.declared.step)
+        leaving = next(left for left in order.leaves if left.name == state)
+        mine = alone(leaving.placement, order.cosets, order.task.owns)
+        spool = Spool(rows.schema, Path(tempfile.mkdtemp(dir=temp)))
+        for batch in rows:
+            spool.add(batch, destinations(leaving, order.task.task, batch))
+        for partition, batches in spool.parts():
+            together = pa.Table.from_batches(batches)
+            if write.anew or partition not in mine or pc.any(together[GOT]).as_py():
+                path = f"{self._folder(write)}/{order.stage}-{order.task.task}-{partition}.parquet"
+                kept = together.filter(pc.invert(together[GONE.name]))
+                yield self._partition(write.declared.table, path, partition, self._with_origin(kept, write))
 
     def keys(self, sampled: list[tuple[str, int, pa.Table]]) -> Artefact | None:
         """Write the sampled keys of (input, partition); None if there are none."""
         order = self.order
         folder = f"{order.pipeline}/audits/{order.batch}/attempt-{order.attempt}/keys-{self.run}"
         batches = (batch for rows in sampled for batch in self._key_rows(*rows).to_batches())
-        return self._rows(Role.KEYS, order.stage, folder, _KEYS, batches)
+        path = f"{folder}/{order.stage}-{order.task.task}.parquet"
+        return self._rows(Role.KEYS, order.stage, path, _KEYS, batches)
 
     def given(self, name: str, rows: pa.RecordBatchReader) -> Artefact:
         """Write the rows that a step on DataFrames is given; a file without rows says what columns there are."""
@@ -127,8 +149,21 @@ class Writers:
             return artefact
         return replace(artefact, task=order.task.task, latest=max(times, default=None))
 
+    def _folder(self, write: PlannedWrite) -> str:
+        run = f"attempt-{self.order.attempt}-{self.run}"
+        return f"tables/{write.declared.table}/data/plan-{self.order.batch}/{run}"
+
+    def _partition(self, table: str, path: str, partition: int, rows: pa.Table) -> Artefact:
+        """The rows of a partition of an upserted table, of which there may be none any more."""
+
+        def write(sink: _Hashed) -> list[Part]:
+            pq.write_table(rows, sink, compression="zstd")
+            return [Part(partition, 0, sink.size, len(rows))]
+
+        return self._put(Role.TABLE, table, path, write)
+
     def _rows(
-        self, role: Role, name: str, folder: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+        self, role: Role, name: str, path: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
     ) -> Artefact | None:
         first = next((batch for batch in batches if len(batch)), None)
         if first is None:
@@ -143,7 +178,7 @@ class Writers:
                     records += len(batch)
             return records
 
-        return self._put(role, name, f"{folder}/{self.order.stage}-{self.order.task.task}.parquet", write)
+        return self._put(role, name, path, write)
 
     def _put(self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[Part]]) -> Artefact:
         """A new file; `write` says how many records it has, or where those of each partition are."""
@@ -168,6 +203,13 @@ class Writers:
         columns = _cast(batch, pa.schema(list(schema)[:width])).columns
         columns += [pa.repeat(pa.scalar(lineage[field.name], field.type), len(batch)) for field in list(schema)[width:]]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _with_origin(self, rows: pa.Table, write: PlannedWrite) -> pa.Table:
+        """Rows of an upserted table: lineage says which batch brought them, and which task wrote them last."""
+        schema, columns = table_schema(write), [rows[column.name] for column in write.columns]
+        if write.declared.lineage:
+            columns += [rows[BATCH.name], pa.repeat(pa.scalar(self.order.task.task), len(rows))]
+        return pa.Table.from_arrays(columns, schema.names).cast(schema)
 
     def _key_rows(self, read: str, partition: int, keys: pa.Table) -> pa.Table:
         constant = {"input": read, "task": self.order.task.task, "partition": partition}

@@ -63,7 +63,17 @@ def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kep
             return grouped(rows)
         case Op.PROCESS if not step.keyed:
             return ranked(rows) if step.partitions == 1 else rows
-        case Op.AGGREGATE | Op.COGROUP | Op.COMBINE | Op.LATEST | Op.DISTINCT | Op.RECENT | Op.PROCESS | Op.SPARK:
+        case (
+            Op.AGGREGATE
+            | Op.COGROUP
+            | Op.COMBINE
+            | Op.LATEST
+            | Op.DISTINCT
+            | Op.RECENT
+            | Op.UPSERT
+            | Op.PROCESS
+            | Op.SPARK
+        ):
             return grouped([*rows, *state])
 
 

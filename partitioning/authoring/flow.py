@@ -11,11 +11,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from partitioning.authoring.kept import NEW, distinct, distinct_keeps, recent, recent_keeps
-from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, no_key, unfinished
+from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, cannot_write, no_key, unfinished
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
-from partitioning.model.graph import Join, Keeps, Op, Step, quote, union
+from partitioning.model.graph import Join, Keeps, Mode, Op, Step, quote, union
 from partitioning.model.leaving import TIME
+from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
 from partitioning.model.streams import Column
 from partitioning.values import Value, replace
@@ -323,13 +324,34 @@ class Flow(Value, frozen=True):
             **more,
         )
 
-    def write(self, table: str, *, lineage: bool = False, expect: Iterable[Mapping[str, Any]] = ()) -> None:
+    def write(
+        self,
+        table: str,
+        *,
+        mode: str = Mode.APPEND,
+        deletes: str | None = None,
+        lineage: bool = False,
+        expect: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
         """Publish the rows to a result table, with columns `_batch` and `_task` if they are to keep their `lineage`.
 
-        `expect` holds Great Expectations configurations, as plain data: `{"type": …, "kwargs": {…}}`.
+        In mode `append` they come beside those that are there. In mode `upsert` the table has one row for each key,
+        the last that came; where the SQL condition `deletes` is true of that one, the key has none. In mode `replace`
+        the table has the rows of one batch. `expect` holds Great Expectations configurations, as plain data:
+        `{"type": …, "kwargs": {…}}`.
         """
-        _refuse(unfinished(None, [self]))
-        self.pipeline._write(table, self, lineage, tuple(expect))
+        _refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
+        flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
+        self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode))
+
+    def _upserted(self, name: str, deletes: str | None) -> Flow:
+        """A flow whose step keeps its rows, one of each key."""
+        step = next((step for step in self.pipeline.steps if step.name == self.step), None)
+        if step and step.keeps_its_rows and deletes is None:
+            return self
+        kept, expressions = (f" WHERE ({deletes}) IS NOT TRUE", (deletes,)) if deletes else ("", ())
+        sql = f"SELECT * FROM {self._source}{kept}"
+        return self._step(Op.UPSERT, sql, expressions, name, keyed=True, state=Keeps())
 
     def aggregated(self, columns: str) -> str:
         """The SELECT of these aggregates by the flow's key."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from partitioning.errors import Finding
-from partitioning.model.graph import Join, Op
+from partitioning.model.graph import Join, Mode, Op
 from partitioning.model.placement import KeyFormat
 
 if TYPE_CHECKING:
@@ -68,6 +68,20 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
     for (name, time), (longer, most) in pairwise(times.items()):
         if most < time:
             yield Finding(f"{longer} is {most}, {name} is {time}", where, f"keep for as long as {name}, or longer")
+
+
+def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
+    """What keeps a flow from being written to a table in that mode."""
+    where = f"write of {flow.step}"
+    if any(write.table == table for write in flow.pipeline.writes):
+        yield Finding(f"table {table!r} is written twice", flow.pipeline.name, "write each table once")
+    yield from unfinished(None, [flow])
+    if mode not in tuple(Mode):
+        yield Finding(f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}")
+    if mode == Mode.UPSERT and not flow.key:
+        yield no_key(flow, where)
+    if mode != Mode.UPSERT and deletes is not None:
+        yield Finding(f"mode {mode!r} deletes nothing", where, f"leave deletes out, or use mode={Mode.UPSERT.value!r}")
 
 
 def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:

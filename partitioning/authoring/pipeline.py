@@ -10,7 +10,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
-from partitioning.model.graph import Graph, Step, Write
+from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
@@ -154,16 +154,14 @@ class Pipeline:
         self._once(flow)
         self._steps[step.name] = step
 
-    def _write(self, table: str, flow: Flow, lineage: bool, expect: tuple[Mapping[str, Any], ...]) -> None:
-        if check_name(table, "table") in self._writes:
-            raise Refused(Finding(f"table {table!r} is written twice", self.name, "write each table once"))
+    def _write(self, table: str, flow: Flow, lineage: bool, expect: tuple[Mapping[str, Any], ...], mode: Mode) -> None:
         try:
             expectations = tuple(_json(one) for one in expect)
         except (TypeError, ValueError) as error:
             raise Refused(
                 Finding(f"an expectation is no plain data: {error}", f"table {table!r}", "write it as JSON has it")
             ) from error
-        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations)
+        self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode)
 
     def _once(self, flow: Flow) -> None:
         # SQL takes names that differ in case only for one.

@@ -69,6 +69,8 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
         reasons.append("its columns")
     if before.declared.lineage != now.declared.lineage:
         reasons.append("lineage columns")
+    if before.declared.mode != now.declared.mode:
+        reasons.append("its mode")
     if before.declared.step != now.declared.step:
         return [*reasons, f"it holds {now.declared.step}, before {before.declared.step}"]
     for name in new.behind(now.declared.step):

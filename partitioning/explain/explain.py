@@ -10,12 +10,14 @@ from partitioning.cosets.assignment import Assignment
 from partitioning.diff.diff import diff, diff_sections, moves_section
 from partitioning.documents.document import digest
 from partitioning.explain.reasons import exchange_reason, stage_reason
+from partitioning.model.graph import Mode
 from partitioning.model.plan import (
     Exchange,
     ExchangeInput,
     Input,
     Plan,
     PlannedStream,
+    PlannedWrite,
     ResultInput,
     Stage,
     StateInput,
@@ -260,13 +262,20 @@ def _results(plan: Plan) -> Section:
         (
             write.declared.table,
             write.declared.step,
+            _mode(write),
             ", ".join(f"{column.name} {column.type}" for column in write.columns),
             "yes" if write.declared.lineage else "no",
             str(len(write.declared.expectations)),
         )
         for write in plan.writes()
     ]
-    return section("Result tables", ("table", "step", "columns", "lineage", "expectations"), rows)
+    columns = ("table", "step", "mode", "columns", "lineage", "expectations")
+    return section("Result tables", columns, rows, optional=("mode",))
+
+
+def _mode(write: PlannedWrite) -> str:
+    mode = write.declared.mode
+    return "" if mode is Mode.APPEND else f"{mode}, all rows anew" if write.anew else mode
 
 
 def _changes(plan: Plan, previous: Plan | None) -> Iterator[Section]:

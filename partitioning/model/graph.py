@@ -27,6 +27,7 @@ class Op(StrEnum):
     LATEST = "latest"
     DISTINCT = "distinct"
     RECENT = "recent"
+    UPSERT = "upsert"
     PROCESS = "process"
     SPARK = "spark"
 
@@ -42,6 +43,15 @@ class Join(StrEnum):
     def sql(self) -> str:
         """The words between two sides in SQL."""
         return "JOIN" if self is Join.INNER else f"{self.name} JOIN"
+
+
+class Mode(StrEnum):
+    """What becomes of the rows that a result table has: those of a batch come beside them, take the place of the rows
+    of their keys, or of all."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
+    REPLACE = "replace"
 
 
 class Keeps(Value, frozen=True, omit_defaults=True):
@@ -95,11 +105,17 @@ class Step(Value, frozen=True):
         """Whether it is a function on Spark's DataFrames: what it makes is there only after its stage has run."""
         return self.op is Op.SPARK
 
+    @property
+    def keeps_its_rows(self) -> bool:
+        """Whether what it keeps are its own rows, by key: the newest of each key that it ever got."""
+        return self.state is not False and not self.state.sql and not self.function
 
-class Write(Value, frozen=True):
+
+class Write(Value, frozen=True, omit_defaults=True):
     """A result table: the step it holds, whether rows carry `_batch` and `_task`, and what is expected of it.
 
-    `expectations` are Great Expectations configurations: `{"type": …, "kwargs": {…}}`, as JSON text.
+    `expectations` are Great Expectations configurations: `{"type": …, "kwargs": {…}}`, as JSON text. An upserted table
+    holds a step that keeps its rows.
     """
 
     table: str
@@ -107,6 +123,7 @@ class Write(Value, frozen=True):
     key: str
     lineage: bool
     expectations: tuple[str, ...]
+    mode: Mode = Mode.APPEND
 
 
 class Graph(Value, frozen=True):

@@ -112,7 +112,7 @@ def left_by(receipts: Iterable[TaskReceipt]) -> Left:
         (receipt.task.task, artefact)
         for receipt in sorted(receipts, key=lambda receipt: receipt.task)
         for artefact in receipt.artefacts
-        if artefact.role is not Role.STATE
+        if artefact.role in (Role.EXCHANGE, Role.RESULT)
     )
 
 

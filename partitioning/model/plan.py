@@ -66,11 +66,15 @@ class PlannedStream(Value, frozen=True):
         return tuple(partitions if task.span is None else (planned.within(task.span) for planned in partitions))
 
 
-class PlannedWrite(Value, frozen=True):
-    """A result table of a stage, its columns included (without `_batch` and `_task`)."""
+class PlannedWrite(Value, frozen=True, omit_defaults=True):
+    """A result table of a stage, its columns included (without `_batch` and `_task`).
+
+    An upserted table is written `anew` as a whole if its rows cannot stay where they are, or are not there yet.
+    """
 
     declared: Write
     columns: tuple[Column, ...]
+    anew: bool = False
 
 
 class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import field
 
 from partitioning.model.artefact import Role
+from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt, least_and_most_read
 from partitioning.values import Value
@@ -91,7 +92,9 @@ def _read(tasks: Iterable[TaskReceipt]) -> dict[str, int]:
 
 
 def _written(plan: Plan, tasks: Iterable[TaskReceipt]) -> dict[str, int]:
-    steps = {write.declared.table: write.declared.step for write in plan.writes()}
+    # An upserted table's files have rows of earlier batches too.
+    writes = (write.declared for write in plan.writes() if write.declared.mode is not Mode.UPSERT)
+    steps = {write.table: write.step for write in writes}
     rows = Counter(dict.fromkeys(steps, 0))
     for task in tasks:
         for artefact in task.left(Role.TABLE):

@@ -12,12 +12,13 @@ from partitioning.authoring.kept import NEW
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.imports import imported, is_import_path
-from partitioning.model.graph import Op, Step, Write, quote
+from partitioning.model.graph import Mode, Op, Step, Write, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.database import connect, create_state, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
+from spark_jobs.table_schema import RESIDUE
 
 PARTITION = "_partition"
 LINEAGE = ("_batch", "_task")
@@ -25,7 +26,7 @@ LINEAGE = ("_batch", "_task")
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
 # What these give has the columns of what they read.
-_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.DISTINCT, Op.RECENT}
+_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.DISTINCT, Op.RECENT, Op.UPSERT}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 
@@ -292,9 +293,12 @@ class _Check:
         relation = self._relations[write.step]
         columns = tuple(column for column in relation.columns if column.name.lower() in relation.shown)
         where = f"table {write.table!r}, from step {write.step!r}"
+        added = dict.fromkeys(LINEAGE, "lineage=True") if write.lineage else {}
+        if write.mode is Mode.UPSERT:
+            added[RESIDUE] = "mode='upsert'"
         for column in columns:
-            if write.lineage and column.name.lower() in LINEAGE:
-                what = f"column {column.name!r} is there already, and lineage=True adds one of that name"
+            if why := added.get(column.name.lower()):
+                what = f"column {column.name!r} is there already, and {why} adds one of that name"
                 self._findings.append(Finding(what, where, "name the column otherwise"))
             if _NO_NAME & set(column.name):
                 what = f"a table cannot have a column named {column.name!r}"

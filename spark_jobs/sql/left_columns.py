@@ -43,6 +43,7 @@ def with_columns(plan: Plan) -> Plan:
             if isinstance(read, ExchangeInput | ResultInput):
                 source = sources.get(read.name, read.step)
                 left.setdefault(source, {}).update((column.name, column) for column in read.columns)
+        inputs = tuple(_grown(read, steps) for read in inputs)
         findings.extend(_changed(steps, inputs))
         stages.append(replace(stage, inputs=inputs, steps=steps))
     if findings:
@@ -65,10 +66,21 @@ def _keeping(step: Step, stage: Stage, given: Sequence[Column], kept: Mapping[st
     return replace(step, state=replace(step.state, columns=columns))
 
 
+def _kept(steps: Iterable[Step]) -> Mapping[str, set[Column]]:
+    return {step.name: set(state_columns(step.state)) for step in steps if step.state}
+
+
+def _grown(read: Input, steps: Iterable[Step]) -> Input:
+    """What was kept, all of it to be left anew if the step keeps more columns now, so that all runs have the same."""
+    if not isinstance(read, StateInput) or not read.columns or _kept(steps)[read.step] <= set(read.columns):
+        return read
+    return replace(read, runs=tuple(replace(run, merged=True) for run in read.runs))
+
+
 def _changed(steps: Iterable[Step], inputs: Iterable[Input]) -> Iterable[Finding]:
-    now = {step.name: set(state_columns(step.state)) for step in steps if step.state}
     for read in inputs:
-        if isinstance(read, StateInput) and read.columns and (changed := now[read.step] ^ set(read.columns)):
+        if isinstance(read, StateInput) and set(read.columns) - _kept(steps)[read.step]:
+            changed = _kept(steps)[read.step] ^ set(read.columns)
             listed = ", ".join(sorted(f"{column.name} {column.type}" for column in changed))
             yield Finding(
                 f"its columns are not those of this batch: {listed}",

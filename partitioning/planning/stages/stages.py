@@ -17,6 +17,7 @@ from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.stages import upserts
 from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Basis, Draft, drafts
 from partitioning.planning.stages.inputs import Inputs
@@ -68,7 +69,7 @@ def cut(
     basis = Basis(changeovers(graph.streams, published), published, statistics, batch, kept, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis)
-    stages = _stages(graph, drawn, inputs, results, findings, planned)
+    stages = _stages(graph, drawn, inputs, results, findings, planned, published)
     leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
     first, moves = _changeover(graph, drawn, inputs)
     later = [replace(stage, wave=stage.wave + 1) for stage in leveled] if first else leveled
@@ -82,6 +83,7 @@ def _stages(
     results: Mapping[str, tuple[Column, ...]],
     findings: list[Finding],
     planned: Mapping[str, Sequence[PlannedPartition]],
+    published: Plan | None,
 ) -> list[Stage]:
     """The stages. Raises Refused if there are findings, these or others."""
     tables: dict[str, list[PlannedWrite]] = {}
@@ -101,7 +103,7 @@ def _stages(
             findings.extend(refusal.findings)
         else:
             written.sort(key=lambda write: order[write.declared.table])
-            stages.append(replace(stage, writes=tuple(written)))
+            stages.append(replace(stage, writes=tuple(upserts.planned(write, stage, published) for write in written)))
     if findings:
         raise Refused(*findings)
     return stages

@@ -1,0 +1,128 @@
+"""Result tables as Delta has them: whether they are there, made, and their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+from sources.s3 import storage_options, store_error
+from spark_jobs.table_schema import RESIDUE, columns_of, folder, table_schema
+
+_LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
+
+
+@contextmanager
+def opened(where: str) -> Iterator[DeltaTable | None]:
+    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
+    try:
+        yield load(where)
+    except (DeltaError, OSError) as error:
+        raise log_error(error, where) from error
+
+
+def load(where: str) -> DeltaTable | None:
+    try:
+        return DeltaTable(where, storage_options=storage_options())
+    except TableNotFoundError:
+        return None
+
+
+def create(where: str, write: PlannedWrite) -> DeltaTable:
+    # A retry would put a second CREATE after the one that came first.
+    once = CommitProperties(max_commit_retries=0)
+    return DeltaTable.create(
+        where,
+        Schema.from_arrow(columns_of(write)),
+        partition_by=partitioned_by(write),
+        storage_options=storage_options(),
+        commit_properties=once,
+    )
+
+
+def partitioned_by(write: PlannedWrite) -> list[str]:
+    return [RESIDUE] if write.declared.mode is Mode.UPSERT else []
+
+
+def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, if the table has columns that the plan has not, or has of another type.
+
+    What is written anew as a whole may have any.
+    """
+    where, mode = table.table_uri, write.declared.mode
+    if table.metadata().partition_columns != partitioned_by(write):
+        what = f"the table was not written in mode {mode.value!r} before: its rows lie otherwise"
+        raise Refused(Finding(what, where, "keep the mode, or write to a table of another name"))
+    if mode is Mode.REPLACE:
+        return
+    wanted = {field.name: field.type for field in columns_of(write)}
+    findings = [
+        Finding(
+            f"column {name!r} is {kind} in the table, {wanted.get(name, 'missing')} in the plan",
+            where,
+            "keep the columns that there are, or write to a table of another name",
+        )
+        for name, kind in _held_columns(table).items()
+        if kind != wanted.get(name)
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def _held_columns(table: DeltaTable) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+
+
+def add_columns(table: DeltaTable, write: PlannedWrite) -> bool:
+    """Give the table the columns that it lacks, of which its rows have none; whether it lacked any."""
+    held = _held_columns(table)
+    added = [field for field in Schema.from_arrow(columns_of(write)).fields if field.name not in held]
+    if added:
+        table.alter.add_columns(added)
+    return bool(added)
+
+
+def _is_storable(kind: pa.DataType) -> bool:
+    """Whether a Delta table gives back what was written to it."""
+    if kind == pa.timestamp("ns"):
+        return False  # delta-rs has a type of its own for it, which other readers do not know
+    try:
+        back = pa.schema(Schema.from_arrow(pa.schema([pa.field("it", kind)])).to_arrow())
+    except Exception:  # delta-rs raises the base class here
+        return False
+    return bool(back.field("it").type == kind)
+
+
+def check_storable(write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, for columns of types that a Delta table cannot hold."""
+    findings = [
+        Finding(
+            f"column {column.name!r} is {column.type}, which a Delta table cannot hold",
+            f"table {write.declared.table!r}",
+            "cast it in the step that the table is written from",
+        )
+        for column, kind in zip(write.columns, table_schema(write).types, strict=False)
+        if not _is_storable(kind)
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def check_columns(store_root: str, write: PlannedWrite) -> None:
+    """Raise Refused, with all findings, if there is a table and it has other columns.
+
+    It keeps those that it has: a batch of others would be run and judged in vain.
+    """
+    with opened(folder(store_root, write.declared.table)) as table:
+        if table is not None:
+            check_held_columns(table, write)
+
+
+def log_error(error: Exception, where: str) -> CosetError:
+    return store_error(error, "the Delta log cannot be read or written", where, _LOOK)
