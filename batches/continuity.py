@@ -67,8 +67,9 @@ def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[
         log = held(ledger.store.root, plan.pipeline, table) or Held(None, None)
         last = _last_written(ledger, published, table)
         known = Held(last.batch, digest(last)) if last else Held(None, None)
-        if log.plan == digest(plan):
-            # Somebody decided and published this very batch meanwhile: what counts is the batch before.
+        if log.plan == digest(plan) or ledger.original:
+            # Somebody decided and published this very batch meanwhile, or later ones that a backfill leaves alone: what
+            # counts is the batch before.
             log = known
         yield {
             "table": table,

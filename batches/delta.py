@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -23,6 +24,7 @@ from batches.tables import add_columns, check_held_columns, create, load, log_er
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
 from sources.s3 import AGAIN, is_denied, may_pass, store_error
@@ -66,12 +68,13 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a batch does to a table: it adds files, and in mode `overwrite` takes away all in the partitions of
-    `filters`, or all there are."""
+    """What a commit does to a table: its actions, and in mode `overwrite` it takes away all files in the partitions of
+    `filters`, or all there are. It `takes` if any may go."""
 
-    added: list[AddAction | RemoveAction]
+    actions: list[AddAction | RemoveAction]
     mode: Literal["append", "overwrite"]
     filters: list[tuple[str, str, list[str]]] | None = None
+    takes: bool = False
 
     @classmethod
     def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> _Change:
@@ -81,11 +84,11 @@ class _Change:
             case Mode.APPEND:
                 return cls(added, "append")
             case Mode.REPLACE:
-                return cls(added, "overwrite")
+                return cls(added, "overwrite", takes=True)
             case Mode.UPSERT if write.anew:
-                return cls(added, "overwrite")
+                return cls(added, "overwrite", takes=True)
             case Mode.UPSERT if touched:
-                return cls(added, "overwrite", [(RESIDUE, "in", list(map(str, touched)))])
+                return cls(added, "overwrite", [(RESIDUE, "in", list(map(str, touched)))], takes=True)
             case Mode.UPSERT:
                 return cls(added, "append")
             case _:
@@ -108,34 +111,108 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
     May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
     `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
     """
-    where = folder(store_root, write.declared.table)
     change = _Change.of(write, files)
-    transaction = CommitProperties(
-        # delta-rs would put what takes files away after whatever came first, though that made others of them.
-        max_commit_retries=None if change.mode == "append" else 0,
-        custom_metadata={
-            "coset.pipeline": plan.pipeline,
-            "coset.plan": str(plan.batch),
-            "coset.digest": digest(plan),
-        },
-        app_transactions=[Transaction(_application(plan.pipeline, write.declared.table), plan.batch)],
+    return _carried_out(
+        folder(store_root, write.declared.table),
+        write,
+        f"batch {plan.batch}",
+        (_application(plan.pipeline, write.declared.table), plan.batch),
+        {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
+        lambda table: _version_in(table, plan, write),
+        lambda table: change,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a swap does to a table, by batch: these files go, and those come."""
+
+    write: PlannedWrite
+    gone: dict[int, tuple[Artefact, ...]]
+    come: dict[int, tuple[Artefact, ...]]
+
+
+def exchange(store_root: str, pipeline: str, swap: Swap, change: Exchange) -> int:
+    """Put files of batches in the place of others in one Delta commit; give its version.
+
+    Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
+    Refused if files that go are not in the table, and OutcomeUnknown as `commit`.
+    """
+    table, write = change.write.declared.table, change.write
+    application = _application(pipeline, f"{table}:swaps")
+    of = {"coset.pipeline": pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
+
+    def version_in(log: DeltaTable) -> int | None:
+        newest = log.transaction_version(application)
+        if newest is None or newest < swap.number:
+            return None
+        entries = (entry for limit in (8, None) for entry in log.history(limit))
+        return next((int(entry["version"]) for entry in entries if of.items() <= entry.items()), log.version())
+
+    def exchanged(log: DeltaTable) -> _Change:
+        shown = set(change.gone)
+        if write.declared.mode is Mode.REPLACE:
+            shown &= {_newest(log, pipeline, table)}
+        gone = [file for batch in sorted(shown) for file in change.gone[batch] if file.records]
+        come = [file for batch in sorted(shown) for file in change.come[batch] if file.records]
+        _check_held(log, gone)
+        now = time.time_ns() // 1_000_000
+        removed = [RemoveAction(_path(file), True, now, file.size, {}) for file in gone]
+        return _Change([*removed, *(_added(file, write) for file in come)], "append", takes=bool(gone))
+
+    what = f"swap {swap.number}"
+    return _carried_out(folder(store_root, table), write, what, (application, swap.number), of, version_in, exchanged)
+
+
+def _check_held(log: DeltaTable, files: Sequence[Artefact]) -> None:
+    """Raise Refused if a table does not have these files now."""
+    held = set(pa.table(log.get_add_actions())["path"].to_pylist())
+    findings = [
+        Finding(
+            "the table does not have this file any more: it was put together with others",
+            f"{log.table_uri.rstrip('/')}/{_path(file)}",
+            "a batch whose files were compacted with those of others cannot be exchanged",
+        )
+        for file in files
+        if _path(file) not in held
+    ]
+    if findings:
+        raise Refused(*findings)
+
+
+def _carried_out(
+    where: str,
+    write: PlannedWrite,
+    what: str,
+    transaction: tuple[str, int],
+    metadata: dict[str, str],
+    version_in: Callable[[DeltaTable], int | None],
+    change_of: Callable[[DeltaTable], _Change],
+) -> int:
+    """Make one commit of a change to a table, which is made if it is not there; the version that holds it."""
     error: Exception | None = None
     for _ in range(_TRIES):
         try:
             table = load(where) or create(where, write)
-            version = _version_in(table, plan, write)
+            version = version_in(table)
             if version is not None:
                 return version
+            change = change_of(table)
             if change.mode == "append" and add_columns(table, write):
                 continue
             table.create_write_transaction(
-                change.added,
+                change.actions,
                 change.mode,
                 table.schema() if change.mode == "append" else Schema.from_arrow(columns_of(write)),
                 partition_by=partitioned_by(write),
                 partition_filters=change.filters,
-                commit_properties=transaction,
+                commit_properties=CommitProperties(
+                    # delta-rs would put what takes files away after whatever came first, though that made others of
+                    # them.
+                    max_commit_retries=0 if change.takes else None,
+                    custom_metadata=metadata,
+                    app_transactions=[Transaction(*transaction)],
+                ),
                 post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except (DeltaError, OSError) as failure:
@@ -146,11 +223,9 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
     if not may_pass(error) and not isinstance(error, CommitFailedError):
-        # It will be so again. The log was read each time, and the batch was not in it.
+        # It will be so again. The log was read each time, and it was not in it.
         raise log_error(error, where) from error
-    (finding,) = store_error(
-        error, f"after {_TRIES} tries nobody can say if batch {plan.batch} is in", where, AGAIN
-    ).findings
+    (finding,) = store_error(error, f"after {_TRIES} tries nobody can say if {what} is in", where, AGAIN).findings
     raise OutcomeUnknown(finding) from error
 
 
@@ -182,9 +257,14 @@ def _application(pipeline: str, table: str) -> str:
     return f"{pipeline}:{table}"
 
 
+def _path(file: Artefact) -> str:
+    """Where it lies, as the table's log says."""
+    return file.path.removeprefix(f"tables/{file.name}/")
+
+
 def _added(file: Artefact, write: PlannedWrite) -> AddAction:
     return AddAction(
-        path=file.path.removeprefix(f"tables/{file.name}/"),
+        path=_path(file),
         size=file.size,
         partition_values={column: str(part.partition) for column in partitioned_by(write) for part in file.parts},
         modification_time=time.time_ns() // 1_000_000,

@@ -17,6 +17,7 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.turns import CHECK, Turns, group_work
 from partitioning.errors import CosetError
+from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import together
 from partitioning.model.plan import Plan
 from partitioning.values import Value
@@ -48,8 +49,9 @@ Show = Callable[[str], AbstractContextManager[list[str]]]
 
 
 def steps_of(plan: Plan) -> tuple[Step, ...]:
-    """What is to be done for a planned batch, in this order."""
-    return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), Publish())
+    """What is to be done for a planned batch, in this order; that of a backfill is not published by itself."""
+    publish = () if pipeline_of(plan.pipeline) else (Publish(),)
+    return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), *publish)
 
 
 def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:

@@ -95,14 +95,14 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = plan_batch(
         pipeline,
         discovered,
-        _results(pipeline, discovered, store.root),
+        result_columns(pipeline, discovered, store.root),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
         settings=settings,
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,
-        kept=_kept(ledger, published) if published else None,
+        kept=kept_by(ledger, published) if published else None,
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
@@ -111,7 +111,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
 
 
-def _kept(ledger: Ledger, published: Plan) -> Kept:
+def kept_by(ledger: Ledger, published: Plan) -> Kept:
     """The state that a published batch left."""
     verdict = ledger.verdict(published.batch)
     assert verdict is not None
@@ -159,7 +159,7 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
     return tuple(findings)
 
 
-def _results(
+def result_columns(
     pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str
 ) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, all of them of types that a table can hold, and those that it has already."""

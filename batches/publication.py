@@ -46,7 +46,7 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
     # What tasks left for those of later waves has served: it may go.
     kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
     rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
-    _check_files(ledger, rows, _restore_or_replan(plan))
+    check_files(ledger, rows, _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
     return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, kept))
 
@@ -66,7 +66,7 @@ def publish(ledger: Ledger, plan: Plan) -> Commit:
     _check_tables_hold_the_batch_before(ledger, plan)
     root = ledger.store.root
     waiting = [write for write in plan.writes() if version_of(root, plan, write) is None]
-    _check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
+    check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
         table = write.declared.table
@@ -189,7 +189,7 @@ def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
     return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
 
 
-def _check_files(ledger: Ledger, files: Sequence[Artefact], then: str) -> None:
+def check_files(ledger: Ledger, files: Sequence[Artefact], then: str) -> None:
     """Raise Refused, with every file that is not in the store as its receipt says.
 
     A file that was put back has another etag if it was uploaded in another way; then its content is compared.

@@ -50,6 +50,18 @@ SettingsFile = Annotated[
 ]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
+RunnerOption = Annotated[
+    RunnerKind | None,
+    typer.Option(
+        "--runner",
+        help="spark: one application of the run's own; spark-submit: one for each task group; connect: a Spark "
+        "server that runs already; local: processes without Spark. If not given, --master says it.",
+    ),
+]
+Master = Annotated[
+    str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port.")
+]
+Memory = Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -131,19 +143,9 @@ def run(
     groups: Groups = None,
     limit: Limit = None,
     settings: SettingsFile = None,
-    kind: Annotated[
-        RunnerKind | None,
-        typer.Option(
-            "--runner",
-            help="spark: one application of the run's own; spark-submit: one for each task group; connect: a Spark "
-            "server that runs already; local: processes without Spark. If not given, --master says it.",
-        ),
-    ] = None,
-    master: Annotated[
-        str,
-        typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port."),
-    ] = "local[*]",
-    memory: Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")] = "1GB",
+    kind: RunnerOption = None,
+    master: Master = "local[*]",
+    memory: Memory = "1GB",
     docs: Docs = Path(".coset/docs"),
     until_done: Annotated[bool, typer.Option("--all", help="Batch after batch, until nothing is left.")] = False,
     again: Annotated[
@@ -299,6 +301,84 @@ def replan(
 
     asked = _settings(scheme, groups, limit, settings)
     batches.replan(pipeline, _root(store), asked, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def backfill(
+    pipeline: Named,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first batch to run again.")],
+    last: Annotated[int, typer.Option("--to", min=0, help="The last one.")],
+    store: StoreRoot = None,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
+    settings: SettingsFile = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
+    preview: Annotated[bool, typer.Option("--preview", help="Only say what would be run. Stores nothing.")] = False,
+    kind: RunnerOption = None,
+    master: Master = "local[*]",
+    memory: Memory = "1GB",
+    docs: Docs = Path(".coset/docs"),
+    as_json: AsJson = False,
+) -> None:
+    """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
+    from cli import backfills
+
+    asked = backfills.Asked(first, last, _settings(scheme, groups, None, settings), why)
+    if preview:
+        backfills.preview(pipeline, _root(store), asked, as_json=as_json)
+    else:
+        runs = runner(kind or RunnerKind.at(master), master, memory)
+        backfills.run(pipeline, _root(store), asked, runs, docs, as_json=as_json)
+
+
+@app.command(cls=Command)
+def backfills(
+    pipeline: Named,
+    store: StoreRoot = None,
+    number: Annotated[int | None, typer.Option("--number", help="One backfill, and its comparison.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the backfills and which of them readers see; or show the comparison of one."""
+    from cli import backfills
+
+    backfills.listed(pipeline, _root(store), number, as_json=as_json)
+
+
+@app.command(cls=Command)
+def swap(
+    pipeline: Named,
+    number: Annotated[int, typer.Argument(help="The number of the backfill.")],
+    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that was looked at.")],
+    store: StoreRoot = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put the rows of a backfill in the place of those that readers see: one commit for each table."""
+    from cli import backfills
+
+    backfills.swap(pipeline, _root(store), number, approve, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def undo(
+    pipeline: Named,
+    number: Annotated[int, typer.Argument(help="The number of the backfill.")],
+    store: StoreRoot = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take a backfill back: readers see the rows that there were before it."""
+    from cli import backfills
+
+    backfills.undo(pipeline, _root(store), number, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def gaps(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
+    """Name the offsets that no published batch holds, and the command that takes them."""
+    from cli import backfills
+
+    backfills.gaps(pipeline, _root(store), as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -29,7 +29,7 @@ def run_groups(ref: BatchRef) -> None:
 def run_and_publish(ref: BatchRef, docs: Path, runner: Runner | None = None) -> None:
     """Do all that is to be done for a batch, by another runner if one is given. Raises what its steps raise."""
     with runner or Local(processes=1) as used:
-        run_batch(ref, used, docs, _silently)
+        run_batch(ref, used, docs, silently)
 
 
 def run_and_publish_unjudged(ref: BatchRef) -> None:
@@ -57,5 +57,5 @@ def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:
 
 
 @contextmanager
-def _silently(_: str) -> Iterator[list[str]]:
+def silently(_: str) -> Iterator[list[str]]:
     yield []

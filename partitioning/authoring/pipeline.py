@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, TypeVar, cast
 
 from partitioning.authoring.flow import Flow
@@ -15,6 +16,7 @@ from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import NullKeys, Stream
+from partitioning.values import replace
 
 T = TypeVar("T")
 
@@ -82,6 +84,15 @@ class Pipeline:
     def writes(self) -> tuple[Write, ...]:
         """The result tables, in declared order."""
         return tuple(self._writes.values())
+
+    def with_partitions(self, counts: Mapping[str, int]) -> Pipeline:
+        """The same pipeline, its streams of other partition counts, by name: as topics were once."""
+        other = copy(self)
+        other._streams = {
+            name: replace(stream, partitions=counts.get(name, stream.partitions))
+            for name, stream in self._streams.items()
+        }
+        return other
 
     @property
     def graph(self) -> Graph:

@@ -11,6 +11,7 @@ from typing import TypeVar
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.store import S3Store, Store
 from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import Failure
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
@@ -59,11 +60,16 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
 
 
 class Ledger:
-    """Reads and writes one pipeline's documents in a store."""
+    """Reads and writes one pipeline's documents in a store.
+
+    That of a backfill has the plans and verdicts of the pipeline's own for the batches that it does not run again.
+    """
 
     def __init__(self, store: Store, pipeline: str) -> None:
         self.store = store
         self.pipeline = check_name(pipeline, "pipeline")
+        again = pipeline_of(pipeline)
+        self.original = Ledger(store, again) if again else None
 
     def key(self, noun: str, batch: int, *more: str) -> str:
         """Where a document lies, below the store's root; plans, which may be large, are compressed."""
@@ -75,10 +81,18 @@ class Ledger:
         return f"{self.store.root}/{key}"
 
     def plan(self, batch: int) -> Plan | None:
-        return self._get(Plan, self.key("plans", batch))
+        own = self._get(Plan, self.key("plans", batch))
+        return self.original.plan(batch) if own is None and self.original else own
 
     def verdict(self, batch: int) -> Verdict | None:
-        return self._get(Verdict, self.key("verdicts", batch))
+        own = self._get(Verdict, self.key("verdicts", batch))
+        if own is None and self.original and not self.has_plan(batch):
+            return self.original.verdict(batch)
+        return own
+
+    def has_plan(self, batch: int) -> bool:
+        """Whether a plan of that batch lies here, and not only in the ledger of what is run again."""
+        return self.store.head(self.key("plans", batch)) is not None
 
     def commit(self, batch: int) -> Commit | None:
         return self._get(Commit, self.key("commits", batch))
@@ -187,7 +201,8 @@ class Ledger:
                     "restore it from a backup",
                 )
             )
-        if (plan.pipeline, plan.batch) != (self.pipeline, batch):
+        names = {self.pipeline, self.original.pipeline} if self.original else {self.pipeline}
+        if plan.pipeline not in names or plan.batch != batch:
             raise Refused(
                 Finding(
                     f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",

@@ -56,6 +56,34 @@ def plan_batch(
     streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
+    return plan_arrived(
+        pipeline,
+        streams,
+        results,
+        batch=batch,
+        parent=parent,
+        published=published,
+        settings=settings,
+        statistics=statistics,
+        locality=locality,
+        kept=kept,
+    )
+
+
+def plan_arrived(
+    pipeline: Pipeline,
+    streams: tuple[PlannedStream, ...],
+    results: Mapping[str, tuple[Column, ...]],
+    *,
+    batch: int,
+    parent: str | None,
+    published: Plan | None,
+    settings: Settings = DEFAULTS,
+    statistics: Statistics | None = None,
+    locality: Locality | None = None,
+    kept: Kept | None = None,
+) -> Plan:
+    """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     known = statistics or _arrived(batch, streams)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     staged = cut(

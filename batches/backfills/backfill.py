@@ -1,0 +1,96 @@
+"""A backfill: which batches are run again, and how they are planned. It is stored before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Finding, Refused
+from partitioning.model.backfill import name_of
+from partitioning.model.verdict import Decision
+from partitioning.values import Document, replace
+
+
+class Backfill(Document, frozen=True):
+    """The request: these published `batches` of a pipeline, planned as these settings say; by whom, why and when."""
+
+    FORMAT: ClassVar[str] = "coset.backfill/1"
+
+    pipeline: str
+    number: int
+    batches: tuple[int, ...]
+    settings: Settings
+    who: str
+    why: str
+    at: str
+
+    @property
+    def name(self) -> str:
+        """Under which its documents and files lie."""
+        return name_of(self.pipeline, self.number)
+
+    def ledger(self, store: Store) -> Ledger:
+        return Ledger(store, self.name)
+
+    def __str__(self) -> str:
+        first, last = self.batches[0], self.batches[-1]
+        named = f"batch {first}" if first == last else f"batches {first} to {last}"
+        return f"backfill {self.number} of {self.pipeline}: {named}"
+
+
+def published_batches(ledger: Ledger, first: int, last: int) -> tuple[int, ...]:
+    """The published batches from `first` to `last`. Raises Refused if there are none, or not so many batches."""
+    standing = ledger.standing()
+    newest = standing.published.batch if standing.published else -1
+    where = f"pipeline {ledger.pipeline!r}"
+    if not 0 <= first <= last <= newest:
+        there = f"batches 0 to {newest} are" if newest >= 0 else "no batch is"
+        what = f"batches {first} to {last} were asked for, but {there} published"
+        raise Refused(
+            Finding(what, where, f"run `coset status {ledger.pipeline}`, and name batches that are published")
+        )
+    published = tuple(batch for batch in range(first, last + 1) if _is_published(ledger, batch))
+    if not published:
+        raise Refused(Finding(f"none of the batches {first} to {last} was published", where, "name one that was"))
+    return published
+
+
+def _is_published(ledger: Ledger, batch: int) -> bool:
+    verdict = ledger.verdict(batch)
+    return verdict is not None and verdict.decision is Decision.PUBLISH
+
+
+def backfills(store: Store, pipeline: str) -> Iterator[Backfill]:
+    """All backfills of a pipeline, oldest first."""
+    number = 0
+    while (data := store.get(_key(pipeline, number))) is not None:
+        yield decode(Backfill, data, f"{store.root}/{_key(pipeline, number)}")
+        number += 1
+
+
+def backfill(store: Store, pipeline: str, number: int) -> Backfill:
+    """One of them. Raises Refused if there is none of that number."""
+    key = _key(pipeline, number)
+    data = store.get(key) if number >= 0 else None
+    if data is None:
+        raise Refused(
+            Finding(f"there is no backfill {number}", f"{store.root}/{key}", f"run `coset backfills {pipeline}`")
+        )
+    return decode(Backfill, data, f"{store.root}/{key}")
+
+
+def put(store: Store, asked: Backfill) -> Backfill:
+    """Store a request under the next number that is free."""
+    while True:
+        stored = store.put_new(_key(asked.pipeline, asked.number), encode(asked))
+        if stored == encode(asked):
+            return asked
+        asked = replace(asked, number=asked.number + 1)
+
+
+def _key(pipeline: str, number: int) -> str:
+    return f"{name_of(pipeline, number)}/backfill.json"

@@ -1,0 +1,113 @@
+"""Comparing: what a backfill gives beside what its batches gave, as one document that can be approved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from batches import audit
+from batches.backfills.backfill import Backfill
+from batches.backfills.rows import compared, rows_of
+from batches.backfills.swaps import in_force
+from batches.kept import kept_states, rows_kept
+from partitioning.diff.tables import results
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.model.backfill import Comparison, StateComparison, TableComparison
+from partitioning.model.graph import Mode
+from partitioning.model.plan import Plan, PlannedWrite, StreamInput
+from partitioning.model.verdict import Verdict
+from spark_jobs.table_schema import table_schema
+
+
+def compare(store: Store, backfill: Backfill) -> Comparison:
+    """Compare all batches of a backfill, once they have run, with what is published of them now.
+
+    Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
+    """
+    now, plans, tables = backfill.ledger(store), list[tuple[int, str, str]](), list[TableComparison]()
+    changes, functions = dict[str, None](), dict[str, None]()
+    for batch in backfill.batches:
+        before = in_force(store, backfill.pipeline, batch)
+        old, new = _decided(before, batch), _decided(now, batch)
+        _check_read_alike(before, now, old, new)
+        plans.append((batch, digest(old[0]), digest(new[0])))
+        tables.extend(_tables(before, now, old, new))
+        difference = results(old[0], new[0])
+        changes |= {f"{table}: {reason}": None for table, reasons in difference.changed.items() for reason in reasons}
+        changes |= {f"{table} is new": None for table in difference.added}
+        changes |= {f"{table} is no longer written": None for table in difference.removed}
+        functions |= dict.fromkeys(difference.functions)
+    last = backfill.batches[-1]
+    states = tuple(_states(in_force(store, backfill.pipeline, last), now, last))
+    return Comparison(
+        backfill.pipeline, backfill.number, tuple(plans), tuple(tables), states, tuple(changes), tuple(functions)
+    )
+
+
+def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    if plan is None or plan.pipeline != ledger.pipeline or verdict is None:
+        then = "run `coset backfill` with the same words again: it goes on where it stopped"
+        raise Refused(Finding(f"batch {batch} has not run yet", ledger.uri(ledger.key("verdicts", batch)), then))
+    return plan, verdict
+
+
+def _check_read_alike(before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]) -> None:
+    """Raise CosetError, with each stream partition of which a backfill read something else than was read first."""
+    were, are = _read(before, *old), _read(now, *new)
+    findings = [
+        Finding(
+            f"of {stream}-{partition} other records were read than by the first run",
+            f"batch {old[0].batch} of {now.pipeline}",
+            "find out who changed the landed files; the backfill cannot be put in place",
+        )
+        for (stream, partition), digests in were.items()
+        if are.get((stream, partition)) != digests
+    ]
+    if findings:
+        raise CosetError(*findings)
+
+
+def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int], set[str]]:
+    """The digests of what was read of each stream partition, by the stages that read it as it is."""
+    streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
+    digests = dict[tuple[str, int], set[str]]()
+    for row in audit.load(ledger, plan, verdict.attempt).coverage.itertuples():
+        if row.input in streams:
+            digests.setdefault((row.input, row.partition), set()).add(row.digest_found)
+    return digests
+
+
+def _tables(
+    before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]
+) -> Iterator[TableComparison]:
+    """The tables to which a batch appends, or which it replaces; of upserted ones the state is compared."""
+    writes = {write.declared.table: write for plan in (old[0], new[0]) for write in plan.writes()}
+    were = {write.declared.table: write for write in old[0].writes()}
+    for table, write in sorted(writes.items()):
+        if write.declared.mode is not Mode.UPSERT:
+            yield _table(before, now, old[1], new[1], were.get(table, write), write)
+
+
+def _table(
+    before: Ledger, now: Ledger, old: Verdict, new: Verdict, was: PlannedWrite, write: PlannedWrite
+) -> TableComparison:
+    table = write.declared.table
+    found = compared(
+        rows_of(before, old.rows_of(table), table_schema(was)),
+        rows_of(now, new.rows_of(table), table_schema(write)),
+        write.declared.key,
+    )
+    return TableComparison(new.batch, table, found.rows, found.digests, found.keys, found.first)
+
+
+def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
+    """What steps keep after a batch; a step that is new kept nothing before, and goes nowhere."""
+    were = {state.step: state for state in kept_states(before, batch)}
+    for state in kept_states(now, batch):
+        if (was := were.get(state.step)) is not None:
+            with rows_kept(before, was) as old, rows_kept(now, state) as new:
+                found = compared(old, new, state.read.placement.key)
+            yield StateComparison(state.step, found.rows, found.digests)

@@ -1,0 +1,57 @@
+"""Plans of a backfill: of the ranges and files that a batch was planned with, by the pipeline and settings of now."""
+
+from __future__ import annotations
+
+from batches.history import replayed, statistics
+from batches.planning import kept_by, result_columns
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.errors import Finding, Refused
+from partitioning.model.plan import Plan, PlannedStream
+from partitioning.planning.planner import plan_arrived
+from partitioning.values import replace
+from spark_jobs.sql.left_columns import with_columns
+
+
+def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings) -> Plan:
+    """The plan of a batch in a backfill, whose ledger this is. Stores nothing.
+
+    What it goes on from is what the batch before it in the backfill left, or the one before the backfill. Raises
+    Refused, with all findings, if the pipeline cannot be planned so, or does not read what the batch has read.
+    """
+    assert ledger.original is not None
+    stored = ledger.original.plan(batch)
+    assert stored is not None
+    then = pipeline.with_partitions({stream.name: stream.declared.partitions for stream in stored.streams})
+    before = ledger.published_before(batch)
+    plan = plan_arrived(
+        then,
+        _streams(then, stored),
+        result_columns(then, replayed(stored), ledger.store.root),
+        batch=batch,
+        parent=digest(before) if before else None,
+        published=before,
+        settings=settings,
+        statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
+        kept=kept_by(ledger, before) if before else None,
+    )
+    return replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts)
+
+
+def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
+    """What the batch read, as it was planned. Raises Refused if the pipeline reads other streams now."""
+    declared = {stream.name: stream for stream in pipeline.streams}
+    read = {stream.name: stream for stream in stored.streams}
+    findings = [
+        Finding(
+            f"stream {name!r} is read by {'the pipeline' if name in declared else f'batch {stored.batch}'} only",
+            f"pipeline {pipeline.name!r}, batch {stored.batch}",
+            "a backfill reads what its batches have read: give what is new another pipeline",
+        )
+        for name in sorted(declared.keys() ^ read.keys())
+    ]
+    if findings:
+        raise Refused(*findings)
+    return tuple(replace(read[stream.name], declared=stream) for stream in pipeline.streams)

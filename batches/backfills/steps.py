@@ -1,0 +1,153 @@
+"""The steps of a backfill: preview, run beside, compare, swap, undo. Each may be stopped and repeated by anyone."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from batches.backfills.backfill import Backfill, backfills, published_batches, put
+from batches.backfills.comparing import compare
+from batches.backfills.planning import planned_again
+from batches.backfills.swaps import turn
+from batches.interpreter import Show, run_batch
+from batches.ref import BatchRef
+from batches.runners.runner import Runner
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.model.backfill import Comparison, Swapped, Turn, name_of
+from partitioning.model.plan import Plan
+from sources.pinned import not_as_planned
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which batches are to be run again, how, and why."""
+
+    first: int
+    last: int
+    settings: Settings
+    why: str = ""
+
+
+def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan, Plan], ...]:
+    """Each batch as it was planned, and as the backfill would plan it. Stores nothing.
+
+    What later batches keep of earlier ones is taken to be what it was. Raises Refused, with all findings, if a batch
+    cannot be planned so, or if files that it has read are gone or changed.
+    """
+    ledger = Ledger(store, pipeline.name)
+    again = Ledger(store, name_of(pipeline.name, len(list(backfills(store, pipeline.name)))))
+    pairs, findings = list[tuple[Plan, Plan]](), list[Finding]()
+    for batch in published_batches(ledger, asked.first, asked.last):
+        stored = ledger.plan(batch)
+        assert stored is not None
+        findings.extend(not_as_planned(stored.streams, pipeline.name))
+        pairs.append((stored, planned_again(pipeline, again, batch, asked.settings)))
+    if findings:
+        raise Refused(*findings)
+    return tuple(pairs)
+
+
+def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
+    """The backfill that was asked for: the newest, if the same was asked and it is not compared yet, else a new one.
+
+    Raises Refused as `preview`.
+    """
+    known = list(backfills(store, pipeline.name))
+    batches = published_batches(Ledger(store, pipeline.name), asked.first, asked.last)
+    if known:
+        newest = known[-1]
+        if (newest.batches, newest.settings) == (batches, asked.settings) and compared(store, newest) is None:
+            return newest
+    preview(pipeline, store, asked)
+    request = Backfill(pipeline.name, len(known), batches, asked.settings, _who(), asked.why, _now())
+    return put(store, request)
+
+
+def run(pipeline: Pipeline, store: Store, backfill: Backfill, runner: Runner, docs: Path, show: Show) -> None:
+    """Plan and run every batch that has not run yet, in order: each goes on from what the one before it keeps.
+
+    Raises what a batch raises.
+    """
+    ledger = backfill.ledger(store)
+    for batch in backfill.batches:
+        plan = ledger.plan(batch)
+        if plan is None or plan.pipeline != backfill.name:
+            with show(f"plan batch {batch}") as said:
+                plan = ledger.put_plan(planned_again(pipeline, ledger, batch, backfill.settings))
+                said.append(f"Batch {batch} is planned again: {plan.records:,} records")
+        run_batch(BatchRef.of(store, plan), runner, docs, show)
+
+
+def comparison(store: Store, backfill: Backfill) -> Comparison:
+    """Compare what the backfill gives with what readers see now, and store it.
+
+    Raises Refused if a batch has not run, and CosetError if it gives other rows though the pipeline is the same.
+    """
+    found = compare(store, backfill)
+    store.put(_comparison(backfill), encode(found))
+    if not found.same and not found.changes and not found.functions:
+        raise CosetError(
+            Finding(
+                f"the pipeline is the same, but the rows are not: {found}",
+                f"{store.root}/{_comparison(backfill)}",
+                "report it: another scheme must not change a result, unless sums of floats depend on their order",
+            )
+        )
+    return found
+
+
+def compared(store: Store, backfill: Backfill) -> Comparison | None:
+    """The comparison as it was made last, None if there is none yet."""
+    data = store.get(_comparison(backfill))
+    return None if data is None else decode(Comparison, data, f"{store.root}/{_comparison(backfill)}")
+
+
+def swap(store: Store, backfill: Backfill, approved: str, why: str) -> Swapped:
+    """Let readers see the backfill's rows. `approved` is the digest of the comparison that was looked at.
+
+    Raises Refused if it is not the one that there is, and as `swaps.turn`.
+    """
+    found = _compared(store, backfill)
+    if digest(found) != approved:
+        raise Refused(
+            Finding(
+                f"{approved} was approved, the comparison is {digest(found)}",
+                f"{store.root}/{_comparison(backfill)}",
+                f"look at it again: `coset backfills {backfill.pipeline} --number {backfill.number}`",
+            )
+        )
+    return turn(store, backfill, found, Turn.SWAP, who=_who(), why=why, at=_now())
+
+
+def undo(store: Store, backfill: Backfill, why: str) -> Swapped:
+    """Let readers see the rows that there were before. Raises as `swaps.turn`."""
+    return turn(store, backfill, _compared(store, backfill), Turn.UNDO, who=_who(), why=why, at=_now())
+
+
+def _compared(store: Store, backfill: Backfill) -> Comparison:
+    found = compared(store, backfill)
+    if found is None:
+        where = f"{store.root}/{_comparison(backfill)}"
+        raise Refused(
+            Finding(f"{backfill} is not compared yet", where, "run `coset backfill` with the same words again")
+        )
+    return found
+
+
+def _comparison(backfill: Backfill) -> str:
+    return f"{backfill.name}/comparison.json"
+
+
+def _who() -> str:
+    return getpass.getuser()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

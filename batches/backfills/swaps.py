@@ -1,0 +1,154 @@
+"""Swaps: which rows readers see of each batch, those of its first run or those of a backfill; and the change of it.
+
+A pipeline's swaps are numbered. Each is decided by a document, put once; then each table has one commit; then a receipt
+is put. Whoever comes finishes what was decided before anything else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from batches.backfills.backfill import Backfill
+from batches.delta import Exchange, exchange
+from batches.publication import check_files
+from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Conflict, Finding, Refused
+from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Comparison, Swap, Swapped, Turn, name_of
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+
+
+def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
+    """All that was decided, oldest first."""
+    number = 0
+    while (data := store.get(_decision(pipeline, number))) is not None:
+        yield decode(Swap, data, f"{store.root}/{_decision(pipeline, number)}")
+        number += 1
+
+
+def in_force(store: Store, pipeline: str, batch: int) -> Ledger:
+    """The ledger whose rows readers see of a batch."""
+    return Ledger(store, _standing(pipeline, swaps(store, pipeline)).get(batch, [pipeline])[-1])
+
+
+def _standing(pipeline: str, decided: Iterator[Swap]) -> dict[int, list[str]]:
+    """By batch the names under which its rows lie, the one that counts last: an undo takes that away."""
+    standing: dict[int, list[str]] = {}
+    for swap in decided:
+        for batch in swap.batches:
+            names = standing.setdefault(batch, [pipeline])
+            if swap.turn is Turn.SWAP:
+                names.append(name_of(pipeline, swap.backfill))
+            else:
+                names.pop()
+    return standing
+
+
+def finish(store: Store, pipeline: str) -> Swapped | None:
+    """Finish the newest swap, if somebody left it half done; its receipt, None if there was never one."""
+    decided = list(swaps(store, pipeline))
+    if not decided:
+        return None
+    data = store.get(_receipt(pipeline, decided[-1].number))
+    if data is not None:
+        return decode(Swapped, data, f"{store.root}/{_receipt(pipeline, decided[-1].number)}")
+    return _carried_out(store, decided)
+
+
+def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, who: str, why: str, at: str) -> Swapped:
+    """Let readers see the rows of a backfill, or those again that there were before it.
+
+    Raises Refused, with all findings, if that is so already, if what is published is not what was compared, or if the
+    backfill keeps other state; Conflict if somebody else decided at the same time.
+    """
+    pipeline = backfill.pipeline
+    finish(store, pipeline)
+    decided = list(swaps(store, pipeline))
+    standing = _standing(pipeline, iter(decided))
+    findings = list(_misfits(store, backfill, comparison, to, standing))
+    if findings:
+        raise Refused(*findings)
+    swap = Swap(
+        pipeline, len(decided), backfill.number, to, backfill.batches, digest(comparison), who=who, why=why, at=at
+    )
+    stored = decode(
+        Swap,
+        store.put_new(_decision(pipeline, swap.number), encode(swap)),
+        f"{store.root}/{_decision(pipeline, swap.number)}",
+    )
+    if stored != swap:
+        what = f"swap {swap.number} is decided otherwise: {stored.turn} of backfill {stored.backfill}"
+        raise Conflict(Finding(what, f"pipeline {pipeline!r}", f"run `coset backfills {pipeline}`"))
+    return _carried_out(store, [*decided, swap])
+
+
+def _misfits(
+    store: Store, backfill: Backfill, comparison: Comparison, to: Turn, standing: Mapping[int, list[str]]
+) -> Iterator[Finding]:
+    then = f"run `coset backfills {backfill.pipeline}` to see what counts"
+    for batch in backfill.batches:
+        names = standing.get(batch, [backfill.pipeline])
+        where = f"batch {batch} of {backfill.pipeline}"
+        if to is Turn.UNDO and names[-1] != backfill.name:
+            yield Finding(f"its rows are those of {names[-1]}, not of {backfill.name}", where, then)
+        if to is Turn.SWAP:
+            if backfill.name in names:
+                yield Finding(f"{backfill.name} is in place already", where, then)
+                continue
+            plan = Ledger(store, names[-1]).plan(batch)
+            if plan is None or digest(plan) != comparison.compared_with[batch]:
+                what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
+                yield Finding(what, where, "run `coset backfill` again: it compares with what counts now")
+    if to is Turn.SWAP:
+        for state in comparison.states:
+            if not state.same:
+                yield Finding(
+                    f"what {state.step} keeps after it is not what it kept, and later batches went on from that",
+                    f"batch {backfill.batches[-1]} of {backfill.pipeline}",
+                    "give the step another name in the pipeline, so that it begins anew",
+                )
+
+
+def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
+    """Commit the newest decision to every table, and put its receipt."""
+    swap, pipeline = decided[-1], decided[-1].pipeline
+    before, now = _standing(pipeline, iter(decided[:-1])), _standing(pipeline, iter(decided))
+    changed: dict[str, Exchange] = {}
+    for batch in swap.batches:
+        old = Ledger(store, before.get(batch, [pipeline])[-1])
+        new = Ledger(store, now[batch][-1])
+        were, are = _rows(old, batch), _rows(new, batch)
+        for table in sorted(were.keys() | are.keys()):
+            write = (are.get(table) or were[table])[0]
+            change = changed.setdefault(table, Exchange(write, {}, {}))
+            change.gone[batch] = were[table][1] if table in were else ()
+            change.come[batch] = are[table][1] if table in are else ()
+    come = [file for change in changed.values() for files in change.come.values() for file in files]
+    check_files(Ledger(store, pipeline), come, "restore the file from a backup; what readers see stays until then")
+    versions = {table: exchange(store.root, pipeline, swap, change) for table, change in sorted(changed.items())}
+    receipt = Swapped(pipeline, swap.number, digest(swap), versions)
+    where = _receipt(pipeline, swap.number)
+    return decode(Swapped, store.put_new(where, encode(receipt)), f"{store.root}/{where}")
+
+
+def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    """The files with a batch's rows of each table, but for those whose rows come from state."""
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    assert plan is not None
+    assert verdict is not None
+    return {
+        write.declared.table: (write, verdict.rows_of(write.declared.table))
+        for write in plan.writes()
+        if write.declared.mode is not Mode.UPSERT
+    }
+
+
+def _decision(pipeline: str, number: int) -> str:
+    return f"{pipeline}/swaps/{number}.json"
+
+
+def _receipt(pipeline: str, number: int) -> str:
+    return f"{pipeline}/swapped/{number}.json"

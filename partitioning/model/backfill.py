@@ -1,0 +1,132 @@
+"""Backfills: published batches that are run again beside what is published, compared with it, and put in its place.
+
+A backfill has a ledger of its own, under a name that says which pipeline it is of, and which of its backfills.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import ClassVar
+
+from partitioning.sections import many
+from partitioning.values import Document, Value
+
+_NAME = re.compile(r"(.+)\.backfill-([0-9]+)")
+
+
+def name_of(pipeline: str, number: int) -> str:
+    """Under which name a backfill's documents and files lie.
+
+    >>> pipeline_of(name_of("shop", 3)), pipeline_of("shop")
+    ('shop', None)
+    """
+    return f"{pipeline}.backfill-{number}"
+
+
+def pipeline_of(name: str) -> str | None:
+    """The pipeline whose batches are run again under that name; None if it is a pipeline's own."""
+    match = _NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+class TableComparison(Value, frozen=True):
+    """The rows that a batch gave a table, and those that it gives now: how many, and a digest that knows no order.
+
+    Of `keys` keys they differ; `first` has the rows of the first of them, as they were and as they are now.
+    """
+
+    batch: int
+    table: str
+    rows: tuple[int, int]
+    digests: tuple[str, str]
+    keys: int = 0
+    first: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def same(self) -> bool:
+        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
+
+
+class StateComparison(Value, frozen=True):
+    """Whether what a step keeps after the last batch is what it kept."""
+
+    step: str
+    rows: tuple[int, int]
+    digests: tuple[str, str]
+
+    @property
+    def same(self) -> bool:
+        return self.digests[0] == self.digests[1]
+
+
+class Comparison(Document, frozen=True):
+    """What a backfill gives, beside what its batches gave: `plans` has each batch, and the digests of both plans.
+
+    `changes` are the reasons for which a table may be another than it was; with `functions` behind tables, only their
+    import paths are known to be the same.
+    """
+
+    FORMAT: ClassVar[str] = "coset.comparison/1"
+
+    pipeline: str
+    backfill: int
+    plans: tuple[tuple[int, str, str], ...]
+    tables: tuple[TableComparison, ...]
+    states: tuple[StateComparison, ...]
+    changes: tuple[str, ...]
+    functions: tuple[str, ...]
+
+    @property
+    def compared_with(self) -> dict[int, str]:
+        """The digest of the plan whose rows counted, by batch."""
+        return {batch: before for batch, before, _ in self.plans}
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return all(table.same for table in self.tables) and all(state.same for state in self.states)
+
+    def __str__(self) -> str:
+        differ = [table for table in self.tables if not table.same]
+        if not differ:
+            return f"identical: {sum(table.rows[1] for table in self.tables):,} rows of {len(self.plans):,} batches"
+        keys = sum(table.keys for table in differ)
+        return f"{many(keys, 'key')} differ in {', '.join(f'{t.table} (batch {t.batch})' for t in differ)}"
+
+
+class Turn(StrEnum):
+    """Which rows readers are to see: those of a backfill, or those that there were before."""
+
+    SWAP = "swap"
+    UNDO = "undo"
+
+
+class Swap(Document, frozen=True):
+    """The decision to put the rows of a backfill in the place of those that there are, or to take that back.
+
+    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison.
+    """
+
+    FORMAT: ClassVar[str] = "coset.swap/1"
+
+    pipeline: str
+    number: int
+    backfill: int
+    turn: Turn
+    batches: tuple[int, ...]
+    approved: str
+    who: str
+    why: str
+    at: str
+
+
+class Swapped(Document, frozen=True):
+    """The receipt of a swap: the version of each table that holds it."""
+
+    FORMAT: ClassVar[str] = "coset.swapped/1"
+
+    pipeline: str
+    number: int
+    swap: str
+    tables: dict[str, int]

@@ -1,0 +1,336 @@
+"""Published batches run again under another scheme or pipeline, compared, put in place and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from batches import publication
+from batches.backfills import steps, swaps
+from batches.backfills.backfill import Backfill
+from batches.backfills.gaps import gaps
+from batches.backfills.steps import Asked
+from batches.compaction import compact
+from batches.delta import exchange
+from batches.runners.local import Local
+from batches.sweeping import left_over, sweep
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Conflict, CosetError, Refused
+from partitioning.model.backfill import Swapped
+from sources.s3 import storage_options
+from spark_jobs import steps as steps_of_kernel
+from spark_jobs.table_schema import folder
+from tests.histories import Click, History
+from tests.running import silently
+
+Rows = list[tuple[object, ...]]
+
+
+def counted(threshold: int) -> Callable[[str, int], Pipeline]:
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        clicks = one.stream("clicks", key="k", partitions=partitions)
+        chosen = clicks.filter(f"id >= {threshold}", name="chosen")
+        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write("counts", lineage=True)
+        chosen.latest("seen", name="newest").write("newest", mode="upsert")
+        return one
+
+    return pipeline
+
+
+class Batches(History):
+    """Batches of clicks, some keys in each, and backfills of them."""
+
+    def __init__(
+        self, store: S3Store, docs: Path, pipeline: Callable[[int], Callable[[str, int], Pipeline]] = counted
+    ) -> None:
+        super().__init__(store, docs, pipeline(0))
+        self.docs = docs
+        self._of = pipeline
+
+    def batch(self, number: int, partitions: int = 4) -> None:
+        self.land([Click(f"key-{(number + key) % 13}", 10 * number + key, number) for key in range(9)], [], partitions)
+        self.publish(self.plan(Settings(), partitions), judged=False)
+
+    def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
+        pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
+        backfill = steps.begin(pipeline, self.store, asked)
+        with Local(processes=1) as runner:
+            steps.run(pipeline, self.store, backfill, runner, self.docs, silently)
+        return backfill
+
+    def seen(self, table: str = "counts") -> Rows:
+        delta = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
+        return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
+
+
+def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(3):
+        history.batch(number)
+    before = history.seen()
+    backfill = history.backfilled(Asked(0, 1, Settings.parse(scheme="tasks(24)"), "hot"))
+    history.batch(3)
+    found = steps.comparison(store, backfill)
+    assert str(found) == "identical: 18 rows of 2 batches"
+    assert all(state.same for state in found.states)
+    after = history.seen()
+    assert set(after) > set(before)
+    for turn in (1, 2):
+        files = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
+        swapped = steps.swap(store, backfill, digest(found), "") if turn == 1 else steps.undo(store, backfill, "")
+        now = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
+        assert history.seen() == after
+        assert swapped.tables.keys() == {"counts"}
+        assert len(now - files) > (8 if turn == 1 else 0)
+        assert any("plan-2" in file for file in now)
+    history.batch(4)
+
+
+def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:
+    """Counts of clicks with a great enough identity; nothing is kept."""
+
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        chosen = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
+        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write(
+            "counts", lineage=True, mode=mode
+        )
+        return one
+
+    return pipeline
+
+
+def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    for number in range(2):
+        history.batch(number)
+    before = history.seen()
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    found = steps.comparison(store, backfill)
+    assert found.changes == ("counts: SQL of chosen",)
+    assert str(found) == "5 keys differ in counts (batch 0)"
+    assert [(table.batch, table.rows, table.keys) for table in found.tables] == [(0, (9, 4), 5), (1, (9, 9), 0)]
+    with pytest.raises(Refused, match="sha256:0 was approved, the comparison is sha256:"):
+        steps.swap(store, backfill, "sha256:0", "")
+    assert history.seen() == before
+    steps.swap(store, backfill, digest(found), "they were none")
+    assert history.seen() == [row for row in before if row[3] == 1 or int(str(row[2])) >= 5]
+    with pytest.raises(Refused, match=r"kept\.backfill-0 is in place already"):
+        steps.swap(store, backfill, digest(found), "")
+    # Another backfill of one of them is of what readers see now, and is the first to be taken back.
+    again = history.backfilled(Asked(0, 0, Settings()))
+    steps.swap(store, again, digest(steps.comparison(store, again)), "")
+    assert history.seen() == before
+    with pytest.raises(Refused, match=r"its rows are those of kept\.backfill-1, not of kept\.backfill-0"):
+        steps.undo(store, backfill, "")
+    steps.undo(store, again, "")
+    steps.undo(store, backfill, "")
+    assert history.seen() == before
+
+
+def stored(store: S3Store) -> list[str]:
+    return sorted(entry.key for entry in store.list(""))
+
+
+def test_a_preview_says_what_would_be_run_and_stores_nothing(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    before, pipeline = stored(store), counted(0)(f"{store.root}/topics", 4)
+    pairs = steps.preview(pipeline, store, Asked(0, 1, Settings.parse(scheme="elastic(3)")))
+    assert [(old.batch, len(old.stages[0].tasks), len(new.stages[0].tasks)) for old, new in pairs] == [
+        (0, 4, 12),
+        (1, 4, 12),
+    ]
+    assert all(old.streams == new.streams for old, new in pairs)
+    assert stored(store) == before
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 2), (1, 0), (2, 2)])
+def test_only_published_batches_are_run_again(first: int, last: int, store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    with pytest.raises(Refused, match=f"batches {first} to {last} were asked for, but batches 0 to 1 are published"):
+        history.backfilled(Asked(first, last, Settings()))
+
+
+def test_files_that_are_gone_are_named_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    history.batch(0)
+    landed = [key for key in stored(store) if key.startswith("topics/clicks/")]
+    for key in landed[:2]:
+        store.delete(key)
+    before = stored(store)
+    with pytest.raises(Refused) as refused:
+        history.backfilled(Asked(0, 0, Settings()))
+    assert [finding.where.partition("topics/")[2] for finding in refused.value.findings] == [
+        key.removeprefix("topics/") for key in landed[:2]
+    ]
+    assert stored(store) == before
+
+
+def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_lay(
+    store: S3Store, tmp_path: Path
+) -> None:
+    history = Batches(store, tmp_path)
+    for number, partitions in enumerate((4, 8, 8)):
+        history.batch(number, partitions)
+    before = history.seen(), history.seen("newest")
+    backfill = history.backfilled(Asked(0, 2, Settings.parse(scheme="tasks(3)")), partitions=8)
+    ledger = backfill.ledger(store)
+    plans = [ledger.plan(batch) for batch in range(3)]
+    assert [plan.streams[0].declared.partitions for plan in plans if plan] == [4, 8, 8]
+    found = steps.comparison(store, backfill)
+    assert found.same
+    steps.swap(store, backfill, digest(found), "")
+    assert (history.seen(), history.seen("newest")) == before
+
+
+def test_of_a_replaced_table_readers_see_the_last_batch(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=lambda threshold: appended(threshold, "replace"))
+    for number in range(2):
+        history.batch(number)
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=13)
+    steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    assert [row[2] for row in history.seen()] == [13, 14, 15, 16, 17, 18]
+    history.batch(2)
+    before = history.seen()
+    # It is not shown any more: there is nothing to take back for readers.
+    steps.undo(store, backfill, "")
+    assert history.seen() == before
+
+
+def test_what_is_kept_must_be_what_later_batches_went_on_from(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
+    found = steps.comparison(store, backfill)
+    with pytest.raises(Refused, match="what newest keeps after it is not what it kept"):
+        steps.swap(store, backfill, digest(found), "")
+    assert list(swaps.swaps(store, "kept")) == []
+
+
+def test_another_result_of_the_same_pipeline_is_a_defect(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+    with monkeypatch.context() as patch:
+        select = steps_of_kernel.Steps.table
+        patch.setattr(steps_of_kernel.Steps, "table", lambda self, write: _doubled(select(self, write)))
+        backfill = history.backfilled(Asked(0, 0, Settings.parse(scheme="elastic(2)")))
+    with pytest.raises(CosetError, match="the pipeline is the same, but the rows are not: 9 keys differ in counts"):
+        steps.comparison(store, backfill)
+
+
+def _doubled(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    table = rows.read_all()
+    column = table.schema.get_field_index("n")
+    return table.set_column(column, "n", pc.multiply(table["n"], 2)).to_reader()
+
+
+def test_of_those_who_swap_at_once_one_decides(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    for number in range(2):
+        history.batch(number)
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    found = steps.comparison(store, backfill)
+
+    def swapped(number: int) -> object:
+        try:
+            return steps.swap(store, backfill, digest(found), f"by {number}")
+        except (Conflict, Refused) as error:
+            return type(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        told = list(pool.map(swapped, range(4)))
+    assert sum(isinstance(one, Swapped) for one in told) == 1
+    assert {one for one in told if not isinstance(one, Swapped)} <= {Conflict, Refused}
+    log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
+    assert sum("coset.swap" in entry for entry in log.history()) == 1
+    assert len(history.seen()) == 13
+
+
+@pytest.mark.parametrize("at", ["before the commit", "after the commit"])
+def test_a_swap_that_stopped_is_finished_first(
+    at: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+    before = history.seen()
+    backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
+    found = steps.comparison(store, backfill)
+
+    def killed(*place: Any) -> int:
+        if at == "after the commit":
+            exchange(*place)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "exchange", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.swap(store, backfill, digest(found), "")
+    assert swaps.finish(store, "kept") is not None
+    assert len(history.seen()) == 4
+    steps.undo(store, backfill, "")
+    assert history.seen() == before
+
+
+def test_a_batch_that_was_compacted_with_others_cannot_be_exchanged(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    for number in range(2):
+        history.batch(number)
+    before, pipeline = history.seen(), appended(0)(f"{store.root}/topics", 4)
+    DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).optimize.compact()
+    backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
+    with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
+        steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    assert history.seen() == before
+    compact(pipeline, store.root, timedelta(days=7))
+
+
+def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    pipeline = counted(0)(f"{store.root}/topics", 4)
+    backfill = history.backfilled(Asked(0, 1, Settings()))
+    sweep(pipeline, store)
+    found = steps.comparison(store, backfill)
+    steps.swap(store, backfill, digest(found), "")
+    sweep(pipeline, store)
+    steps.undo(store, backfill, "")
+    assert left_over(pipeline, store).files == ()
+
+
+def test_gaps_are_what_was_skipped_and_what_was_given_up(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    ledger = Ledger(store, "kept")
+    history.land([Click(f"key-{number}", number, 0) for number in range(20)], [], 4)
+    history.publish(history.plan(Settings(starts={"clicks-1": 2}), 4), judged=False)
+    ((skipped, why, _),) = [(str(gap.range), gap.why, gap.then) for gap in gaps(ledger)]
+    assert (skipped, why) == ("clicks-1@[0,2)", "batch 0 was asked to start at 2")
+    history.land([Click("key-1", 1, 0)], [], 4)
+    history.plan(Settings(), 4)
+    publication.abandon(ledger, "wrong")
+    assert [(gap.why, gap.then) for gap in gaps(ledger)][1:] == [
+        ("batch 1 was given up: wrong", "`coset run kept` takes them")
+    ]
+    history.publish(history.plan(Settings(), 4), judged=False)
+    assert len(gaps(ledger)) == 1
