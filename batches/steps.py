@@ -62,10 +62,10 @@ def group_labels(batch: BatchRef) -> dict[int, str]:
     return {group.group: label(group) for group in planned.groups}
 
 
-def wave_labels(batch: BatchRef, wave: int) -> dict[int, str]:
-    """The same of one wave; none, if the plan does not have so many."""
+def groups_of_wave(batch: BatchRef, wave: int) -> list[TaskGroup]:
+    """The task groups of one wave; none, if the plan does not have so many."""
     _, planned = batch.load()
-    return {group.group: label(group) for group in planned.groups if group.wave == wave}
+    return [group for group in planned.groups if group.wave == wave]
 
 
 def plan_page(batch: BatchRef) -> str:

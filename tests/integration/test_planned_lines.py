@@ -1,84 +1,21 @@
 """What the docs plan also runs: the lines of their examples and tables, as batches that are held against DuckDB.
 
-Each test names the page. Lines that other files run are not run again here.
+Each line names its page. Those of several batches are in `test_planned_histories.py`; lines that are the cases of
+other files are not run again here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 
-import duckdb
-import pyarrow as pa
 import pytest
 
-from partitioning import Changes, Pipeline, Settings, Share
-from partitioning.authoring.settings import DEFAULTS, PartitionerRef
+from partitioning import Pipeline, Settings
+from partitioning.authoring.flow import Flow
 from partitioning.documents.store import S3Store
-from partitioning.model.plan import Plan
-from partitioning.planning.partitioners.partitioners import PartitioningContext
-from partitioning.values import replace
-from tests.batches import rows
-from tests.landed import land_table
-from tests.real_batches import stored
-from tests.running import run_and_publish_unjudged
-
-Row = tuple[object, ...]
-Build = Callable[[Pipeline], object]
-KEYS = {"sales": "shop", "b": "session", "d": "session"}
-
-
-def records(stream: str, batch: int = 0) -> pa.Table:
-    """The records of a stream in a batch: some members are in every stream, and one page has far more than others."""
-    first = batch * 1000
-    numbers = range(first, first + {"views": 260, "clicks": 190, "a": 180, "b": 60}.get(stream, 120))
-    return pa.table(
-        {
-            "member": [f"member-{n * 7 % {'views': 53, 'clicks': 71}.get(stream, 41)}" for n in numbers],
-            "session": [f"session-{n * 5 % 37}" for n in numbers],
-            "page": [f"page-{n % 10 * (n % 3)}" for n in numbers],
-            "v": pa.array(numbers, pa.int64()),
-        }
-    )
-
-
-def ran(store: S3Store, build: Build, settings: Settings = DEFAULTS, batch: int = 0) -> Plan:
-    """Land the records of a batch, plan and run it by these settings, and publish it."""
-    pipeline = Pipeline("lines", source=f"{store.root}/topics")
-    build(pipeline)
-    for stream in pipeline.streams:
-        key = KEYS.get(stream.name, "member")
-        land_table(records(stream.name, batch), stream.name, pipeline.source, key=key, partitions=stream.partitions)
-    ref = stored(store, pipeline, settings=settings)
-    run_and_publish_unjudged(ref)
-    return ref.load()[1]
-
-
-def direct(sql: str, batches: int = 1) -> list[Row]:
-    """The rows that DuckDB gives of the records of each batch, all together."""
-    found: list[Row] = []
-    for batch in range(batches):
-        with duckdb.connect() as connection:
-            for stream in ("views", "clicks", "logins", "a", "b", "c", "d"):
-                connection.register(stream, records(stream, batch))
-            found += connection.execute(sql).fetchall()
-    return sorted(found, key=str)
-
-
-def written(store: S3Store, table: str = "t") -> list[Row]:
-    return sorted(rows(store.root, table), key=str)
-
-
-def numbers_of_tasks(plan: Plan) -> list[int]:
-    return [len(stage.tasks) for stage in plan.stages]
-
-
-def counted(pipeline: Pipeline, partitions: int = 4) -> None:
-    views = pipeline.stream("views", key="member", partitions=partitions)
-    views.aggregate("count(*) AS n, sum(v)::BIGINT AS v", name="counted").write("t")
-
-
-COUNTED = "SELECT member, count(*), sum(v) FROM views GROUP BY member"
+from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written
 
 
 def met(views_in: int, clicks_in: int) -> Build:
@@ -153,6 +90,57 @@ def front(page: object) -> int:
     return 0 if page == "page-0" else 1
 
 
+def together(step: Callable[..., Flow]) -> Build:
+    """A step on the streams that its arguments name."""
+
+    def build(pipeline: Pipeline) -> None:
+        counts = {"views": 8, "clicks": 12, "logins": 5}
+        names = signature(step).parameters
+        step(*(pipeline.stream(name, key="member", partitions=counts[name]) for name in names)).write("t")
+
+    return build
+
+
+STEPS: Mapping[str, tuple[Callable[..., Flow], int, str]] = {
+    "aggregate by": (
+        lambda views: views.aggregate("count(*) AS n", by="page"),
+        16,
+        "SELECT member, page, count(*) FROM views GROUP BY ALL",
+    ),
+    "cogroup": (
+        lambda views, clicks, logins: views.cogroup(
+            "count(*) AS views", (clicks, "count(*) AS clicks"), (logins, "max(v) AS last")
+        ),
+        2,
+        """
+        SELECT member, views, clicks, last FROM (SELECT member, count(*) AS views FROM views GROUP BY member)
+        FULL JOIN (SELECT member, count(*) AS clicks FROM clicks GROUP BY member) USING (member)
+        FULL JOIN (SELECT member, max(v) AS last FROM logins GROUP BY member) USING (member)
+        """,
+    ),
+    "join of several": (
+        lambda views, clicks, logins: views.join([clicks, logins], "views.v, clicks.v AS c, logins.v AS l"),
+        2,
+        "SELECT member, views.v, clicks.v, logins.v FROM views JOIN clicks USING (member) JOIN logins USING (member)",
+    ),
+    "left join": (
+        lambda views, logins: views.join(logins, "views.v, logins.page", how="left"),
+        2,
+        "SELECT member, views.v, logins.page FROM views LEFT JOIN logins USING (member)",
+    ),
+    "left join on more than the key": (
+        lambda views, clicks: views.join(clicks, "views.v, clicks.v AS c", how="left", on="views.page = clicks.page"),
+        8,
+        "SELECT member, views.v, clicks.v FROM views LEFT JOIN clicks USING (member, page)",
+    ),
+    "full join": (
+        lambda views, clicks: views.join(clicks, "views.v, clicks.v AS c", how="full"),
+        8,
+        "SELECT member, views.v, clicks.v FROM views FULL JOIN clicks USING (member)",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of a page: the pipeline, its schemes, how many tasks each stage has, and the rows of its tables."""
@@ -198,6 +186,10 @@ LINES = {
     },
     "cosets: 8 and 9 partitions": Line(met(8, 9), ("cogroup",), (1,), JOINED),
     "cosets: 8 and 9 partitions in 8 tasks": Line(met(8, 9), ("tasks(8)",), (8,), JOINED),
+    **{
+        f"pipelines: {name}": Line(together(step), ("elastic(2)",), (tasks,), {"t": sql})
+        for name, (step, tasks, sql) in STEPS.items()
+    },
     "exchanges: nested merges": Line(
         nested_merges,
         (),
@@ -223,124 +215,3 @@ def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: S3Store) -> N
     assert numbers_of_tasks(plan) == list(line.tasks)
     for table, sql in line.tables.items():
         assert written(store, table) == direct(sql)
-
-
-def test_elasticity_any_number_of_tasks_follows_any_other(store: S3Store) -> None:
-    # A first scale-up, back, up to one that does not divide, and a plain restart under it: what Samza's tasks lost.
-    schemes = ["elastic(1)", "elastic(2)", "elastic(1)", "elastic(2)", "elastic(3)", "elastic(3)", "tasks(1)"]
-    tasks = [
-        numbers_of_tasks(ran(store, counted, Settings.parse(scheme=scheme), n)) for n, scheme in enumerate(schemes)
-    ]
-    assert tasks == [[4], [8], [4], [8], [12], [12], [1]]
-    assert written(store) == direct(COUNTED, len(schemes))
-
-
-@pytest.mark.parametrize(
-    ("batches", "tasks"),
-    [
-        ([(2, ""), (4, ""), (8, ""), (24, ""), (24, "")], [[2], [2], [4], [8], [24]]),
-        ([(4, ""), (6, ""), (6, "")], [[4], [4, 6], [6]]),
-        ([(4, ""), (6, "tasks(2)"), (6, "")], [[4], [2], [6]]),
-    ],
-    ids=["2, 4, 8, 24, 24", "4 to 6", "4 to 6 in two tasks"],
-)
-def test_changing_counts_running_totals_stay_with_their_keys(
-    batches: list[tuple[int, str]], tasks: list[list[int]], store: S3Store
-) -> None:
-    found = []
-    for number, (partitions, scheme) in enumerate(batches):
-
-        def totals(pipeline: Pipeline, partitions: int = partitions) -> None:
-            views = pipeline.stream("views", key="member", partitions=partitions)
-            parts = views.partial("count(*) AS n", by="member", name="parts")
-            parts.combine("sum(n)::BIGINT AS n", running=True, name="counted").write("t")
-
-        plan = ran(store, totals, Settings.parse(scheme=scheme or None), number)
-        found.append(numbers_of_tasks(plan))
-    assert found == tasks
-    # Each batch has all members.
-    assert written(store) == sorted(
-        (
-            (member, sum(records("views", batch)["member"].to_pylist().count(member) for batch in range(last + 1)))
-            for last in range(len(batches))
-            for member in set(records("views")["member"].to_pylist())
-        ),
-        key=str,
-    )
-
-
-def late_and_early(pipeline: Pipeline) -> None:
-    by_page = pipeline.stream("views", key="member", partitions=4).rekey("page", name="by_page")
-    for name, condition in (("late", "v % 10 = 1"), ("early", "v % 10 = 2")):
-        # What is written is counted.
-        filtered = by_page.filter(condition, name=name)
-        filtered.write(f"{name}_views")
-        filtered.aggregate("count(*) AS n", name=f"count_{name}").write(name)
-
-
-def test_exchanges_are_put_elsewhere_when_it_is_known_what_filters_leave(store: S3Store) -> None:
-    plans = [ran(store, late_and_early, batch=number) for number in range(2)]
-    assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [
-        ["by_page.exchange"],
-        ["late.exchange", "early.exchange"],
-    ]
-    for name, remainder in (("late", 1), ("early", 2)):
-        sql = f"SELECT page, count(*) FROM views WHERE v % 10 = {remainder} GROUP BY page"
-        assert written(store, name) == direct(sql, 2)
-
-
-def few_are_paid(pipeline: Pipeline) -> None:
-    a = pipeline.stream("a", key="member", partitions=4).select("v", name="of_a")
-    b = pipeline.stream("b", key="session", partitions=4).rekey("member", name="by_member").select("v", name="of_b")
-    paid = a.merge(b, name="both").filter("v % 30 = 0", name="paid")
-    paid.write("paid")
-    paid.aggregate("count(*) AS n", name="counted").write("t")
-
-
-def test_exchanges_of_placed_records_too_where_few_are_left(store: S3Store) -> None:
-    plans = [ran(store, few_are_paid, batch=number) for number in range(2)]
-    assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [["of_b.exchange"], ["paid.exchange"]]
-    both = "SELECT member, v FROM a UNION ALL SELECT member, v FROM b"
-    assert written(store) == direct(f"SELECT member, count(*) FROM ({both}) WHERE v % 30 = 0 GROUP BY member", 2)
-
-
-@dataclass(frozen=True)
-class OneApart:
-    """The residue `busy` has a task of its own, all others share one."""
-
-    busy: int
-
-    def define(self, current: tuple[Share, ...], context: PartitioningContext) -> Sequence[Share]:
-        others = tuple(residue for residue in range(context.cosets) if residue != self.busy)
-        return [Share(context.cosets, (self.busy,)), Share(context.cosets, others)]
-
-    def accepted(self, changes: Changes) -> None:
-        """Nothing depends on it."""
-
-
-PARTITIONERS = "partitioning.planning.partitioners"
-
-
-@pytest.mark.parametrize(
-    ("partitioner", "arguments", "tasks"),
-    [
-        (f"{__name__}:OneApart", [{"busy": 2}, {"busy": 0}, {"busy": 0}], [2, 2, 2]),
-        (f"{PARTITIONERS}.partitioners:Even", [{"tasks": number} for number in (3, 4, 2)], [3, 4, 2]),
-        (f"{PARTITIONERS}.partitioners:ApexKeys", [{"tasks": number} for number in (3, 5, 2)], [3, 5, 2]),
-        (
-            f"{PARTITIONERS}.by_load:ByThroughput",
-            [{"minimum": 10, "maximum": 60, "cool_down": 1, "per": "batch"}] * 3,
-            [4, 7, 8],
-        ),
-    ],
-    ids=["a class of one's own", "Even", "ApexKeys", "ByThroughput"],
-)
-def test_partitioners_deal_the_cosets_of_real_batches(
-    partitioner: str, arguments: list[dict[str, object]], tasks: list[int], store: S3Store
-) -> None:
-    found = []
-    for number, given in enumerate(arguments):
-        dealt = replace(DEFAULTS, partitioners={"counted": PartitionerRef(partitioner, given)})
-        found += numbers_of_tasks(ran(store, counted, dealt, number))
-    assert found == tasks
-    assert written(store) == direct(COUNTED, len(arguments))
