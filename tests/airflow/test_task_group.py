@@ -74,6 +74,22 @@ def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
     )
 
 
+def test_what_a_place_says_reaches_the_application():
+    from airflow.sdk.exceptions import AirflowException
+
+    from plugins.places import Place, placed
+    from plugins.task_group import TaskGroupOperator
+
+    ref = planned()
+    places = {"sea": Place("spark_master", {"spark.driver.memory": "much"})}
+    arguments = placed(ref.load()[1].groups[0], places)
+    task = TaskGroupOperator(task_id="run", name="group 0", batch=asdict(ref), group=0, **arguments)
+    with pytest.raises(AirflowException, match="Cannot execute") as caught:
+        task.execute({})
+    assert "--conf spark.driver.memory=much" in str(caught.value).replace("', '", " ")
+    assert receipt(ref) is None
+
+
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
 def test_a_group_whose_plan_was_replaced_fails_without_a_retry(connection):
     from airflow.sdk.exceptions import AirflowFailException
