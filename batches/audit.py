@@ -28,6 +28,7 @@ from partitioning.model.receipt import (
     MODULUS,
     Offender,
     PartitionReceipt,
+    Receipt,
     TaskReceipt,
     Violation,
     least_and_most_read,
@@ -76,12 +77,16 @@ class Audit:
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
-    """Read the receipts of every task group, build the audit tables and store them.
+    """Read the receipts of every task group and make the audit tables. Raises Refused as `receipts` and `audit_of`."""
+    return audit_of(ledger, plan, attempt, receipts(ledger, plan, attempt))
 
-    Raises Refused, with all findings, if a receipt or a file of keys is missing, is of another plan or
-    does not say exactly what its tasks were planned to read.
+
+def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) -> Audit:
+    """Build the audit tables of the receipts of every task group, and store them.
+
+    Raises Refused, with all findings, if a file of keys is missing or does not hold those that its task sampled.
     """
-    tasks = {receipt.task: receipt for group in receipts(ledger, plan, attempt) for receipt in group.tasks}
+    tasks = {receipt.task: receipt for group in read for receipt in group.tasks}
     left = all_left(ledger, plan, tasks.values())
     tables = {
         "coverage": pa.Table.from_pylist(_coverage(plan, left, tasks.values()), _TABLES["coverage"]),

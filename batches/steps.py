@@ -62,10 +62,10 @@ def group_labels(batch: BatchRef) -> dict[int, str]:
     return {group.group: label(group) for group in planned.groups}
 
 
-def wave_labels(batch: BatchRef, wave: int) -> dict[int, str]:
-    """The same of one wave; none, if the plan does not have so many."""
+def groups_of_wave(batch: BatchRef, wave: int) -> list[TaskGroup]:
+    """The task groups of one wave; none, if the plan does not have so many."""
     _, planned = batch.load()
-    return {group.group: label(group) for group in planned.groups if group.wave == wave}
+    return [group for group in planned.groups if group.wave == wave]
 
 
 def plan_page(batch: BatchRef) -> str:
@@ -94,12 +94,12 @@ def audit(batch: BatchRef) -> str:
     if verdict := ledger.verdict(planned.batch):
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
-    receipts(ledger, planned, attempt)
+    read = receipts(ledger, planned, attempt)
     if findings := tuple(not_as_planned(planned.streams, planned.pipeline)):
         told = [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings]
         ledger.close_attempt(planned.batch, attempt, canonical({"findings": told}))
         raise Refused(*findings)
-    tables = auditing.audit(ledger, planned, attempt)
+    tables = auditing.audit_of(ledger, planned, attempt, read)
     coverage = tables.coverage
     return (
         f"Batch {planned.batch}, attempt {attempt}, is audited: {planned.records:,} records planned, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
@@ -20,21 +20,30 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.planning.stages.bounds import most_waves
+from plugins.places import Places, placed
 from plugins.task_group import TaskGroupOperator, failure
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
 _LABEL = "{{ task.name }}"
+_ANYWHERE: Places = {}
 # Waves without groups are skipped; if planning is, so is all that follows.
 _AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
 
 def coset_dag(
-    pipeline: Pipeline, *, schedule: Any = None, settings: Settings = DEFAULTS, clean: bool = False, **dag_kwargs: Any
+    pipeline: Pipeline,
+    *,
+    schedule: Any = None,
+    settings: Settings = DEFAULTS,
+    places: Places = _ANYWHERE,
+    clean: bool = False,
+    **dag_kwargs: Any,
 ) -> DAG:
     """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
 
-    With `clean` the last task removes the files that no verdict names.
+    With `places` a task group runs where it ran last, if that is one of them. With `clean` the last task removes the
+    files that no verdict names.
 
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
@@ -51,20 +60,20 @@ def coset_dag(
         **dag_kwargs,
     ) as dag:
         waves = most_waves(pipeline, settings)
-        planned = _plan_task(pipeline, settings, waves)
+        planned = _plan_task(pipeline, settings, places, waves)
         ref = planned["batch"]
-        run = [_run(planned, wave) for wave in range(waves)]
+        run = [_run(planned, places, wave) for wave in range(waves)]
         after = [_clean_task(pipeline)] if clean else []
         chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
     return dag
 
 
-def _run(planned: Any, wave: int) -> Any:
+def _run(planned: Any, places: Places, wave: int) -> Any:
     """A task for each group of a wave. It starts when the wave before has ended; either may be empty."""
     if wave == 0:
         return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL).expand_kwargs(planned)
     # Airflow maps over what a task returns, and over nothing else that it leaves.
-    groups = groups_of_wave.override(task_id=f"groups_of_wave_{wave}")(planned["batch"], wave)
+    groups = _groups_task(places, wave)(planned["batch"])
     run = TaskGroupOperator.partial(task_id=f"run_wave_{wave}", map_index_template=_LABEL, trigger_rule=_AFTER_A_WAVE)
     return run.expand_kwargs(groups)
 
@@ -107,7 +116,7 @@ def _params(settings: Settings) -> dict[str, Param]:
     }
 
 
-def _plan_task(pipeline: Pipeline, settings: Settings, waves: int) -> Any:
+def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
     @task
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
@@ -118,23 +127,28 @@ def _plan_task(pipeline: Pipeline, settings: Settings, waves: int) -> Any:
             if ref is None:
                 raise AirflowSkipException(sentence)
             print(steps.plan_page(ref))
-            check_waves(ref, waves, _groups(ref, waves))
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
-            return _groups(ref, 0)
+            return _groups(ref, places, 0)
 
     return plan()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
 
-@task
-def groups_of_wave(ref: dict[str, str], wave: int) -> list[dict[str, Any]]:
-    """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
-    with _failures():
-        return _groups(BatchRef(**ref), wave)
+def _groups_task(places: Places, wave: int) -> Any:
+    @task(task_id=f"groups_of_wave_{wave}")
+    def groups_of_wave(ref: dict[str, str]) -> list[dict[str, Any]]:
+        """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
+        with _failures():
+            return _groups(BatchRef(**ref), places, wave)
+
+    return groups_of_wave
 
 
-def _groups(ref: BatchRef, wave: int) -> list[dict[str, Any]]:
+def _groups(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
+    """For each task group of a wave, what its operator is given."""
     return [
-        {"batch": asdict(ref), "group": group, "name": label} for group, label in steps.wave_labels(ref, wave).items()
+        {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
+        for group in steps.groups_of_wave(ref, wave)
     ]
 
 
@@ -200,7 +214,7 @@ def check_run_type(run: Any) -> None:
         )
 
 
-def check_waves(batch: BatchRef, waves: int, more: list[dict[str, Any]]) -> None:
+def check_waves(batch: BatchRef, waves: int, more: Sequence[object]) -> None:
     """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
     so many tasks."""
     if more:

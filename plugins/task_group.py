@@ -28,13 +28,14 @@ class TaskGroupOperator(SparkSubmitOperator):
     A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may hold its token as password,
     and `master` in its extra, for when the server is gone. Any other host is a master, to which the provider submits
     with this environment's Spark; the provider takes `yarn` where the connection is missing, here that is an error.
-    `batch` is a `BatchRef` as plain data.
+    `batch` is a `BatchRef` as plain data; `location` is where the connection leads, if it is not where this task runs.
     """
 
-    def __init__(self, *, batch: Mapping[str, str], group: int, **kwargs: Any) -> None:
+    def __init__(self, *, batch: Mapping[str, str], group: int, location: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.batch = batch
         self.group = group
+        self.location = location
         self._runner: Connect | None = None
 
     def execute(self, context: Context) -> None:
@@ -61,18 +62,20 @@ class TaskGroupOperator(SparkSubmitOperator):
         from batches.runners.connect import Connect  # noqa: PLC0415
 
         master = connection.extra_dejson.get("master", "local[*]")
-        with Connect(server, token=connection.password, master=master) as self._runner:
+        with Connect(server, token=connection.password, master=master, location=self.location) as self._runner:
             print(self._runner.group(BatchRef(**self.batch), self.group))
 
     def _submit(self, context: Context, master: str) -> None:
         from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
+        from spark_jobs.location import LOCATION  # noqa: PLC0415
 
         ref, failed = BatchRef(**self.batch), failure_name(self.group)
         self.application = APPLICATION
         self.application_args = arguments(ref, self.group, failed)
         self.conf = {**configuration(master), **(self.conf or {})}
-        self.env_vars = {**environment(), **(self.env_vars or {})}
+        here = {LOCATION: self.location} if self.location else {}
+        self.env_vars = {**environment(), **here, **(self.env_vars or {})}
         self._spark_binary = SPARK_SUBMIT
         try:
             super().execute(context)

@@ -22,6 +22,7 @@ from partitioning.values import Value
 from sources.arrow_schema import arrow_schema
 from sources.s3 import filesystem
 from spark_jobs.arrays import mask
+from spark_jobs.functions import gave_strange_key
 from spark_jobs.given import PLACE, Given, keys_given
 from spark_jobs.placing import COUNT, MARKS, ORDER
 from spark_jobs.relations import Relations
@@ -154,9 +155,7 @@ def _check_known(asked: Finishing, step: Step, connection: duckdb.DuckDBPyConnec
     strange = relations.query(sql, f"step {step.name!r}").read_all()
     if len(strange):
         key = strange[0][0].as_py()
-        what = f"the function {step.function} gave the key {key!r}, which is none that the task was given"
-        then = "; it was declared to leave keys as they are: name key= if it does not"
-        raise _refused(what + then, step, asked.order)
+        raise _refused(gave_strange_key(step, key, "the task"), step, asked.order)
 
 
 def _keys(step: Step, order: Order) -> list[str]:

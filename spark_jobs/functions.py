@@ -60,7 +60,9 @@ class FunctionStep:
             raise self._refused(f"{what}, but {type(made).__name__}")
         table, keeps = self._as_declared(rows, made[0]), self._typed(made[1], schema)
         key = self._step.state.placement.key if self._step.state.placement else ""
-        self._check_known(key, rows, keeps, "keeps something of the key")
+        for strange in _strange(keeps[key], rows[key]):
+            what = f"the function {self._step.function} keeps something of the key {strange!r}"
+            raise self._refused(f"{what}, which is none that it was given")
         return table, keeps
 
     def _tables(self, rows: pa.RecordBatchReader) -> Iterator[pa.Table]:
@@ -101,8 +103,8 @@ class FunctionStep:
         table = self._typed(made, self._schema)
         key = self._step.key
         if key and not self._step.rekeys:
-            then = "; it was declared to leave keys as they are: name key= if it does not"
-            self._check_known(key, given, table, "gave the key", then)
+            for strange in _strange(table[key], given[key]):
+                raise self._refused(gave_strange_key(self._step, strange, "it"))
         return table
 
     def _typed(self, made: Any, schema: pa.Schema) -> pa.Table:
@@ -116,14 +118,6 @@ class FunctionStep:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self._refused(f"what {self._step.function} gave is not of the declared types: {error}") from error
 
-    def _check_known(self, key: str, given: pa.Table, made: pa.Table, does: str, then: str = "") -> None:
-        """Raises Refused if a key was made that was not given."""
-        known = pc.is_in(made[key], value_set=given[key].cast(made[key].type).combine_chunks())
-        if not pc.all(known, min_count=0).as_py():
-            strange = made[key].filter(pc.invert(known))[0].as_py()
-            what = f"the function {self._step.function} {does} {strange!r}, which is none that it was given"
-            raise self._refused(f"{what}{then}")
-
     def _refused(self, what: str, first: int = 0, records: pa.Table | None = None) -> Refused:
         where = self._where
         if records is not None and len(records):
@@ -134,3 +128,15 @@ class FunctionStep:
             if self._step.key in records.column_names:
                 where = f"{where}, first key {records[self._step.key][0].as_py()!r}"
         return Refused(Finding(what, where, self._then))
+
+
+def gave_strange_key(step: Step, key: object, whose: str) -> str:
+    """What is wrong with a function that leaves keys as they are, and gave another: `whose` keys it is held against."""
+    what = f"the function {step.function} gave the key {key!r}, which is none that {whose} was given"
+    return f"{what}; it was declared to leave keys as they are: name key= if it does not"
+
+
+def _strange(made: pa.ChunkedArray, given: pa.ChunkedArray) -> list[Any]:
+    """The first key that was made and not given, if there is one."""
+    known = pc.is_in(made, value_set=given.cast(made.type).combine_chunks())
+    return made.filter(pc.invert(known)).slice(0, 1).to_pylist()  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-VARIABLE = "COSET_LOCATION"
+LOCATION = "COSET_LOCATION"
 
 
 class EnvironmentLocation:
@@ -13,7 +13,17 @@ class EnvironmentLocation:
 
     def location(self) -> str:
         # A pod's host name is a new one each time; there the variable has to give the node's.
-        return os.environ.get(VARIABLE) or socket.gethostname()
+        return os.environ.get(LOCATION) or socket.gethostname()
+
+
+class NamedLocation:
+    """A location that somebody else knows: that of a Spark server, which its client is not told."""
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def location(self) -> str:
+        return self._location
 
 
 ENVIRONMENT = EnvironmentLocation()

@@ -18,8 +18,10 @@ from batches.runners.connection import Gone, check_address, connected, connected
 from batches.runners.jobs import Jobs
 from batches.runners.spark_server import LOG_SETTING
 from batches.runners.spark_submit import SparkSubmit
+from partitioning.documents.locations import LocationIdProvider
 from partitioning.errors import CosetError
 from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
+from spark_jobs.location import ENVIRONMENT, NamedLocation
 from spark_jobs.on_connect import cores_of, run_orders
 from spark_jobs.on_spark import job_failed
 
@@ -27,18 +29,27 @@ from spark_jobs.on_spark import job_failed
 class Connect:
     """Runs each group as a job of the server at `address`; where the server is gone, submits it to `master` instead.
 
-    `token` is what the server was started with, if not SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment.
+    `token` is what the server was started with, if not SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment; `location`
+    is where it is, if that is another place than here.
     """
 
     # A group may have fewer tasks than there are cores.
     at_once = 4
 
-    def __init__(self, address: str, memory: str = MEMORY, token: str | None = None, master: str = "local[*]") -> None:
+    def __init__(
+        self,
+        address: str,
+        memory: str = MEMORY,
+        token: str | None = None,
+        master: str = "local[*]",
+        location: str | None = None,
+    ) -> None:
         check_address(address)
         self._address = address
         self._memory = memory
         self._answer = partial(answer, memory=memory)
         self._token = token
+        self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
         self._submit = SparkSubmit(master, memory)
         self._submitting = Lock()
         # By this name the jobs of this runner, and no others, can be ended.
@@ -60,7 +71,13 @@ class Connect:
         name = group_name(plan, number)
         try:
             return run_group(
-                ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+                ledger,
+                plan,
+                number,
+                lambda work: self._run(work, name),
+                lambda: self._dataframes(name),
+                self._memory,
+                self._where,
             )
         except Gone as gone:
             with self._submitting:

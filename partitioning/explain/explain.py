@@ -182,7 +182,8 @@ def _input(source: Input) -> str:
             usual = source.only is None and source.placement.partitions == source.partitions
             return "" if usual else f"{source.name}{_only(source.only)} is read as placed by {source.placement}."
         case StateInput():
-            return f"{source.name}: what {source.step} left in batch {source.batch}, placed by {source.placement}."
+            kept = f"what {source.step} kept up to batch {source.batch}, in {many(len(source.runs), 'run')}"
+            return f"{source.name}: {kept}, placed by {source.placement}."
         case ExchangeInput() | ResultInput():
             return f"{source.name}: records of {source.step}, placed by {source.placement}."
         case _:

@@ -25,6 +25,11 @@ class TaskFigures(Value, frozen=True):
     seconds: float | None = None
     taken: int | None = None
 
+    @property
+    def own(self) -> int:
+        """The records that it took."""
+        return self.records if self.taken is None else self.taken
+
 
 class KeyFigures(Value, frozen=True):
     """A key that many of the records that a task took have: at least so many `records` of each stream."""

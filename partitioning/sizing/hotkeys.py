@@ -11,7 +11,7 @@ from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import ExchangeInput, Input, Plan, Stage, TaskRef
 from partitioning.model.schemes import Scheme, records
 from partitioning.model.schemes import tasks as scheme_of
-from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
+from partitioning.model.statistics import KeyFigures, Statistics
 from partitioning.sizing.hotpartitions import most_records
 from partitioning.values import Value
 
@@ -55,7 +55,7 @@ def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[
     if not any(step.keyed for step in stage.steps):
         return
     tasks = [TaskRef(stage.name, task.task) for task in stage.tasks if not task.null_keys]
-    took = {task: _took(statistics.tasks[task]) for task in tasks if task in statistics.tasks}
+    took = {task: statistics.tasks[task].own for task in tasks if task in statistics.tasks}
     mean = Fraction(sum(took.values()), len(tasks))
     hot = [key for key in statistics.keys if key.task in took and key.total >= BOUND * mean]
     for key in hot:
@@ -71,10 +71,6 @@ def _of_stage(stage: Stage, statistics: Statistics, max_tasks: int) -> Iterator[
             scheme,
             why,
         )
-
-
-def _took(figures: TaskFigures) -> int:
-    return figures.records if figures.taken is None else figures.taken
 
 
 def _remedy(

@@ -138,6 +138,21 @@ def test_a_dag_has_waves_for_the_levels_of_unifiers_that_its_schemes_can_need(ai
     assert [waves(Settings.parse(scheme=scheme)) for scheme in (None, "elastic(8)", "tasks(2000)")] == [4, 5, 7]
 
 
+def test_a_dag_is_the_same_when_partition_counts_have_changed(airflow: Path) -> None:
+    from plugins.coset_dag import coset_dag
+
+    def tasks(views_in: int, clicks_in: int) -> dict[str, set[str]]:
+        pipeline = Pipeline("clicked", source="s3://landing/topics")
+        views, clicks = (
+            pipeline.stream(name, key="member", partitions=partitions)
+            for name, partitions in (("views", views_in), ("clicks", clicks_in))
+        )
+        views.join(clicks, "views.page").write("clicked")
+        return {task.task_id: task.downstream_task_ids for task in coset_dag(pipeline).tasks}
+
+    assert tasks(4, 12) == tasks(6, 12) == tasks(8, 9) == TASKS
+
+
 def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow: Path) -> None:
     from plugins.coset_dag import check_waves
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import uuid
 from contextlib import nullcontext
@@ -138,24 +137,3 @@ def test_two_runs_at_once_publish_one_plan_in_one_delta_version(store_root, tmp_
     assert (ledger.plan(0) is not None, ledger.plan(1)) == (True, None)
     total = sum(published(store_root).to_pyarrow_table()["flights"].to_pylist())
     assert [(total,)] == raw().execute(f"SELECT count(*) {FLIGHTS_OF_PART_0}").fetchall()
-
-
-def test_waves_run_one_after_the_other(airflow, store_root, landing, tmp_path, monkeypatch):
-    from airflow.dag_processing.dagbag import DagBag
-
-    monkeypatch.setenv("FLIGHTS_SOURCE", landing)
-    (tmp_path / "flights_by_route.py").write_text(
-        '"""Airflow: a DAG of several waves."""\n\n'
-        "from plugins.coset_dag import coset_dag\n"
-        "from tests.pipelines.flights_by_route import pipeline\n\n"
-        "dag = coset_dag(pipeline)\n"
-    )
-    local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
-    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": "waves"} | local]))
-    run = DagBag(dag_folder=str(tmp_path)).dags["flights_by_route"].test(run_conf={"groups": 1})
-    assert run.state == "success"
-    ran = {task: state for (task, _), state in states(run).items() if task.startswith("run")}
-    assert ran == dict.fromkeys(("run", "run_wave_1", "run_wave_2"), "success") | {"run_wave_3": "skipped"}
-    rows = published(store_root, "airports").to_pyarrow_table(columns=["dest", "flights", "origins"])
-    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
-    assert sorted(zip(*rows.to_pydict().values(), strict=True)) == raw().execute(query).fetchall()

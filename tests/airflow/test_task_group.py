@@ -11,6 +11,8 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents import locations
+from spark_jobs.location import ENVIRONMENT
 from tests.small import until, working
 
 # Some seconds of DuckDB's time for a task, in little memory.
@@ -32,11 +34,19 @@ def planned(expression="count(*) AS planes"):
     return ref
 
 
-def operator(ref, connection="spark_default", **change):
+def operator(ref, connection="spark_default", location=None, **change):
     from plugins.task_group import TaskGroupOperator
 
-    batch = asdict(ref) | change
-    return TaskGroupOperator(task_id="run", batch=batch, group=0, name="group 0", conn_id=connection, retries=2)
+    batch, called = asdict(ref) | change, {"task_id": "run", "name": "group 0"}
+    return TaskGroupOperator(batch=batch, group=0, location=location, conn_id=connection, retries=2, **called)
+
+
+def location(ref):
+    """Where the group ran, by what is stored."""
+    ledger, plan = ref.load()
+    ran = locations.read(ledger.store, plan)
+    assert ran is not None
+    return ran.groups[0]
 
 
 def receipt(ref):
@@ -47,19 +57,37 @@ def receipt(ref):
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
 def test_a_group_runs_where_its_connection_says(connection, capsys):
     ref = planned()
-    operator(ref, connection).execute({})
+    operator(ref, connection, "sea").execute({})
     assert receipt(ref) is not None
+    assert location(ref) == "sea"
     assert "group 0: done in " in capsys.readouterr().out
 
 
 def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
     ref = planned()
-    operator(ref, "spark_gone").execute({})
+    operator(ref, "spark_gone", "sea").execute({})
     assert receipt(ref) is not None
+    assert location(ref) == ENVIRONMENT.location()
     said = capsys.readouterr().out
     assert (
         "the Spark server sc://127.0.0.1:1 cannot be reached; submitted instead: group 0 of batch 0 of models" in said
     )
+
+
+def test_what_a_place_says_reaches_the_application():
+    from airflow.sdk.exceptions import AirflowException
+
+    from plugins.places import Place, placed
+    from plugins.task_group import TaskGroupOperator
+
+    ref = planned()
+    places = {"sea": Place("spark_master", {"spark.driver.memory": "much"})}
+    arguments = placed(ref.load()[1].groups[0], places)
+    task = TaskGroupOperator(task_id="run", name="group 0", batch=asdict(ref), group=0, **arguments)
+    with pytest.raises(AirflowException, match="Cannot execute") as caught:
+        task.execute({})
+    assert "--conf spark.driver.memory=much" in str(caught.value).replace("', '", " ")
+    assert receipt(ref) is None
 
 
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +20,9 @@ from tests.histories import Click, History
 from tests.integration.test_state_left import totals
 
 
-def batch(history: History) -> tuple[BatchRef, str]:
-    """Run a batch that has all keys; the sentence on its one group."""
-    history.land([Click(f"key-{number}", number, 0) for number in range(300)], [], 4)
+def batch(history: History, keys: int = 300) -> tuple[BatchRef, str]:
+    """Run a batch that has so many keys; the sentence on its one group."""
+    history.land([Click(f"key-{number}", number, 0) for number in range(keys)], [], 4)
     ref = history.plan(Settings.parse(groups=1), 4)
     with Local(processes=1) as runner:
         said = runner.group(ref, 0)
@@ -35,6 +37,37 @@ def garbled(folder: Path) -> None:
 def emptied(folder: Path) -> None:
     for copy in folder.iterdir():
         copy.unlink()
+
+
+def removed(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def fetched(said: str) -> float:
+    """The bytes of state that a group fetched, by its sentence."""
+    found = re.search(r"([\d.]+) (kB|B) of state were read(?:, ([\d.]+) (kB|B) of it from copies)?", said)
+    assert found is not None, said
+    units = {"B": 1, "kB": 1000, None: 0}
+    return float(found[1]) * units[found[2]] - float(found[3] or 0) * units[found[4]]
+
+
+def test_a_group_that_runs_where_it_ran_fetches_less_than_elsewhere(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(store, tmp_path, totals)
+    planned, costs = [], []
+    for number, (place, keys) in enumerate([("here", 3000), ("here", 5), ("here", 5), ("elsewhere", 5), ("here", 5)]):
+        monkeypatch.setenv("COSET_LOCATION", place)
+        monkeypatch.setenv(FOLDER, str(tmp_path / place))
+        ref, said = batch(history, keys)
+        assert history.publish(ref)["totals"] == sorted(((f"key-{n}", number + 1, n) for n in range(keys)), key=repr)
+        planned.append(ref.load()[1].groups[0].location)
+        costs.append(fetched(said) if number else 0)
+    assert planned == [None, "here", "here", "here", "elsewhere"]
+    _, cold, same, other, back = costs
+    # What the last batches left, beside all that was ever kept.
+    assert 0 < 5 * same < cold <= other
+    assert 0 < 5 * back < other
 
 
 def test_what_did_not_change_is_not_fetched_again(
@@ -53,7 +86,7 @@ def test_what_did_not_change_is_not_fetched_again(
     assert "of it from copies" in said[2]
 
 
-@pytest.mark.parametrize("spoil", [garbled, emptied])
+@pytest.mark.parametrize("spoil", [garbled, emptied, removed])
 def test_a_copy_that_is_spoiled_is_fetched_again(
     spoil: Callable[[Path], None], store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

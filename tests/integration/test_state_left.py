@@ -19,8 +19,10 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.explain.explain import explain
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, StateInput
+from partitioning.sections import markdown
 from tests.goldens import expect_golden
 from tests.histories import STREAK, Click, History, total
 from tests.running import task_receipts
@@ -81,6 +83,8 @@ def test_a_batch_leaves_what_it_has_and_not_what_was_ever_kept(store: S3Store, t
     assert left == [20, 20, 60, 20, 20, 60, 140]
     assert [run.records for run in read_by(plan).runs] == [60, 60, KEYS]
     assert [run.merged for run in read_by(plan).runs] == [True, True, False]
+    said = "totals.state: what totals kept up to batch 6, in 3 runs, placed by murmur2(k) mod 4."
+    assert said in markdown(explain(plan))
 
 
 def test_it_is_left_anew_once_too_many_tasks_read_each_part_of_it(store: S3Store, tmp_path: Path) -> None:

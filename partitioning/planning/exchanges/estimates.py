@@ -10,6 +10,8 @@ from partitioning.values import Value
 
 # Steps that give a record for each they get, whatever its values are.
 _AS_MANY = (Op.REKEY, Op.REPARTITION, Op.SELECT)
+# How the version of a step ends that waits for no exchange (see `versions`). It gives what the step gives.
+EARLY = ".early"
 
 
 class Estimate(Value, frozen=True):
@@ -33,10 +35,9 @@ def estimates(graph: Graph, statistics: Statistics | None = None) -> Mapping[str
     for stream in graph.streams:
         estimated[stream.name] = Estimate(counted.get(stream.name, guess), stream.name in counted)
     for step in graph.steps:
-        if step.name in counted:
-            estimated[step.name] = Estimate(counted[step.name], known=True)
-        else:
-            estimated[step.name] = _step(step, [estimated[name] for name in step.inputs])
+        count = counted.get(step.name, counted.get(f"{step.name}{EARLY}"))
+        guessed = _step(step, [estimated[name] for name in step.inputs])
+        estimated[step.name] = guessed if count is None else Estimate(count, known=True)
     return estimated
 
 

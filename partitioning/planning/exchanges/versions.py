@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.model.graph import Graph, Op, Step, quote, union
 from partitioning.model.placement import KeyHash
+from partitioning.planning.exchanges.estimates import EARLY
 from partitioning.planning.exchanges.placements import Placed, places, target
 from partitioning.planning.exchanges.regions import Node
 from partitioning.values import Value, replace
@@ -151,7 +152,7 @@ class _Writing:
         existing = self._reading.versions(step.name)
         keeps_name = next((version for version in existing if version.moved), _Version(step.name))
         for version in existing:
-            ending = ".moved" if version.moved else ".early"
+            ending = ".moved" if version.moved else EARLY
             name = step.name if version == keeps_name else self._free(step.name, ending)
             self._names[version] = name
             reads = self._reading.reads(version)

@@ -175,7 +175,8 @@ class ByThroughput(Value, frozen=True):
         """-1 below the minimum, +1 above the maximum, 0 between them or where it is not known."""
         if share.figures is None:
             return 0
-        throughput = float(share.figures.records)
+        # What a task reads and leaves to others is not its load: parts of a share read what the whole one did.
+        throughput = float(share.figures.own)
         if self.per == "second":
             if not share.figures.seconds:
                 return 0

@@ -1,0 +1,159 @@
+"""Waves and places in whole DAG runs: what is cleared runs again alone, and one DAG runs batches of any waves."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import partial
+
+import pytest
+from deltalake import DeltaTable
+
+from demo.landing import raw
+from partitioning.documents import locations
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
+
+STEPS = ("plan", "groups_of_wave_1", "audit", "check", "publish", "report")
+# `dag.test()` leaves a run's form in the DAG: the second run has to say all that the first one said.
+ONE_WAVE = {"groups": 2, "scheme": None, "limit": 3000}
+TWO_WAVES = {"groups": 2, "scheme": "parts=records(3000)", "limit": None}
+
+
+@pytest.fixture
+def parsed(airflow, store_root, landing, tmp_path, monkeypatch):
+    """Gives the DAG of a pipeline of the tests, parsed once from a file of its own."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    def parse(pipeline, arguments=""):
+        (tmp_path / f"{pipeline}.py").write_text(
+            '"""Airflow: a DAG of several waves."""\n\n'
+            "from plugins.coset_dag import coset_dag\n"
+            "from plugins.places import Place\n"
+            f"from tests.pipelines.{pipeline} import pipeline\n\n"
+            f"dag = coset_dag(pipeline{arguments})\n"
+        )
+        local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
+        monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": pipeline} | local]))
+        return DagBag(dag_folder=str(tmp_path)).dags[pipeline]
+
+    monkeypatch.setenv("FLIGHTS_SOURCE", landing)
+    return parse
+
+
+def states(run):
+    return {(task.task_id, task.map_index): task.state for task in run.get_task_instances()}
+
+
+def tries(run):
+    return {(task.task_id, task.map_index): task.try_number for task in run.get_task_instances()}
+
+
+def published(root, table, *columns):
+    rows = DeltaTable(f"{root}/tables/{table}", storage_options=storage_options()).to_pyarrow_table(columns=[*columns])
+    return list(zip(*rows.to_pydict().values(), strict=True))
+
+
+def clear(dag, run, only):
+    """Clear one mapped copy of a task and what is behind it, as the page does with Downstream, and run what is ready,
+    as the scheduler does."""
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.utils.session import create_session
+    from airflow.utils.state import DagRunState, TaskInstanceState
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    task_id, _ = only
+    behind = dag.get_task(task_id).get_flat_relative_ids(upstream=False)
+    with create_session() as session:
+        cleared = [only, *behind]
+        scheduled.clear(run_id=run.run_id, task_ids=cleared, dag_run_state=DagRunState.RUNNING, session=session)
+        session.commit()
+        (run,) = DagRun.find(dag_id=dag.dag_id, run_id=run.run_id, session=session)
+        run.dag = scheduled
+        while run.state == DagRunState.RUNNING:
+            ready, _ = run.update_state(session=session)
+            assert ready or run.state != DagRunState.RUNNING, states(run)
+            for task in ready:
+                task.state = TaskInstanceState.SCHEDULED
+                task.try_number += 1
+            session.commit()
+            for task in ready:
+                _run_task(ti=task, task=dag.task_dict[task.task_id])
+            session.expire_all()
+        return run
+
+
+def test_waves_run_one_after_the_other(parsed, store_root):
+    run = parsed("flights_by_route").test(run_conf={"groups": 1})
+    assert run.state == "success"
+    ran = {task: state for (task, _), state in states(run).items() if task.startswith("run")}
+    assert ran == dict.fromkeys(("run", "run_wave_1", "run_wave_2"), "success") | {"run_wave_3": "skipped"}
+    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
+    assert sorted(published(store_root, "airports", "dest", "flights", "origins")) == raw().execute(query).fetchall()
+
+
+@pytest.fixture
+def coast(server, monkeypatch):
+    """Two places with a Spark of their own, as far as Airflow knows; `coast(token)` says what is sent to the sea."""
+
+    def connect(name, token):
+        connection = {"conn_type": "spark", "host": server.address, "password": token}
+        monkeypatch.setenv(f"AIRFLOW_CONN_SPARK_{name}", json.dumps(connection))
+
+    connect("LAND", server.token)
+    connect("SEA", server.token)
+    return partial(connect, "SEA")
+
+
+def test_one_dag_runs_a_batch_of_one_wave_then_one_of_two_and_a_later_group_that_failed_alone(
+    parsed, coast, server, store_root, monkeypatch
+):
+    from plugins.task_group import TaskGroupOperator
+
+    places = ', places={"land": Place("spark_land"), "sea": Place("spark_sea")}'
+    dag = parsed("flights_in_parts", places)
+    first = dag.test(run_conf=ONE_WAVE)
+    assert first.state == "success"
+    done = dict.fromkeys([*((name, -1) for name in STEPS), ("run", 0), ("run", 1)], "success")
+    assert states(first) == done | {("run_wave_1", -1): "skipped"}
+
+    # While group 3 runs for the first time, the server at its place accepts nobody.
+    begun, execute = Counter[int](), TaskGroupOperator.execute
+
+    def counted(self, context):
+        begun[self.group] += 1
+        refused = (self.group, begun[self.group]) == (3, 1)
+        coast("wrong" if refused else server.token)
+        return execute(self, context)
+
+    monkeypatch.setattr(TaskGroupOperator, "execute", counted)
+    second = dag.test(run_conf=TWO_WAVES)
+    assert second.state == "failed"
+    assert begun == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert {task: state for task, state in states(second).items() if state != "success"} == {
+        ("run_wave_1", 1): "failed"
+    } | dict.fromkeys([(name, -1) for name in STEPS[2:]], "upstream_failed")
+    before = tries(second)
+
+    third = clear(dag, second, ("run_wave_1", 1))
+    assert third.state == "success"
+    assert begun == {0: 1, 1: 1, 2: 1, 3: 2}
+    assert set(states(third).values()) == {"success"}
+    again = {task for task, count in tries(third).items() if count > before[task]}
+    assert again == {("run_wave_1", 1), *((name, -1) for name in STEPS[2:])}
+
+    ledger = Ledger(S3Store(store_root), "flights_in_parts")
+    for batch, groups in ((0, "land sea"), (1, "land sea land sea")):
+        plan = ledger.plan(batch)
+        assert plan is not None
+        known = locations.read(ledger.store, plan)
+        assert known is not None
+        assert known.groups == dict(enumerate(groups.split()))
+    counts = Counter[str]()
+    for tailnum, flights in published(store_root, "flights_in_parts", "tailnum", "flights"):
+        counts[tailnum] += flights
+    query = "SELECT tailnum, count(*) FROM flights WHERE month <= 4 AND tailnum IS NOT NULL GROUP BY 1"
+    assert counts == dict(raw().execute(query).fetchall())

@@ -1,0 +1,54 @@
+"""A batch that is killed at a level of unifiers, or between two, goes on from what is done: each view counts once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
+from tests.forked import coset
+from tests.killed import arm
+from tests.landed import land_table
+
+_PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "pages_in_levels.py")
+_STAGES = ["views", "parts.exchange.1", "parts.exchange.2", "parts.exchange"]
+# The group that is being run, and how many have their receipts then: each level is a group, and a wave, of its own.
+_POINTS = {"group-1.before": 1, "group-1.after": 2, "group-2.before": 2, "group-2.after": 3, "group-3.before": 3}
+
+
+@pytest.mark.parametrize(("point", "done"), _POINTS.items())
+def test_a_run_killed_at(point: str, done: int, store: S3Store, tmp_path: Path) -> None:
+    keys, pages = ([f"{name}-{number % count}" for number in range(300)] for name, count in (("k", 31), ("page", 47)))
+    source = f"{store.root}/topics"
+    land_table(pa.table({"k": keys, "page": pages}), "views", source, key="k", partitions=5)
+    environment = os.environ | {"VIEWS_SOURCE": source}
+    words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path), "--groups", "1")
+
+    killed = coset(*words, environment=environment, first=partial(arm, point))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    ledger = Ledger(store, "pages_in_levels")
+    plan = ledger.plan(0)
+    assert plan is not None
+    assert [{task.stage for task in group.tasks} for group in plan.groups] == [{stage} for stage in _STAGES]
+    receipts = {entry.key: entry.etag for entry in store.list("pages_in_levels/receipts/0/")}
+    assert len(receipts) == done
+
+    finished = coset(*words, environment=environment)
+    assert finished.returncode == 0, finished.stderr
+    after = {entry.key: entry.etag for entry in store.list("pages_in_levels/receipts/0/")}
+    assert len(after) == len(_STAGES)
+    assert receipts.items() <= after.items()
+    for group in range(done):
+        assert f"group {group} of batch 0 of pages_in_levels: nothing to do, attempt 0 has run" in finished.stderr
+    rows = DeltaTable(f"{store.root}/tables/pages", storage_options=storage_options()).to_pyarrow_table()
+    assert rows.num_rows == len(set(pages))
+    assert dict(zip(rows["page"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(pages)

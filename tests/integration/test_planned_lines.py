@@ -1,0 +1,217 @@
+"""What the docs plan also runs: the lines of their examples and tables, as batches that are held against DuckDB.
+
+Each line names its page. Those of several batches are in `test_planned_histories.py`; lines that are the cases of
+other files are not run again here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+
+import pytest
+
+from partitioning import Pipeline, Settings
+from partitioning.authoring.flow import Flow
+from partitioning.documents.store import S3Store
+from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written
+
+
+def met(views_in: int, clicks_in: int) -> Build:
+    def build(pipeline: Pipeline) -> None:
+        views, clicks = (
+            pipeline.stream(name, key="member", partitions=partitions)
+            for name, partitions in (("views", views_in), ("clicks", clicks_in))
+        )
+        seen = views.aggregate("count(*) AS views", name="seen")
+        seen.join(clicks.aggregate("count(*) AS clicks", name="done"), "views, clicks", name="clicked").write("t")
+
+    return build
+
+
+MET = """
+SELECT member, views, clicks
+FROM (SELECT member, count(*) AS views FROM views GROUP BY member)
+JOIN (SELECT member, count(*) AS clicks FROM clicks GROUP BY member) USING (member)
+"""
+
+
+def merged(pipeline: Pipeline) -> None:
+    views, clicks = (pipeline.stream(n, key="member", partitions=p) for n, p in (("views", 8), ("clicks", 12)))
+    views.select("v", name="of_views").merge(clicks.select("v", name="of_clicks"), name="both").write("t")
+
+
+def three_streams(pipeline: Pipeline) -> None:
+    met(8, 12)(pipeline)
+    pipeline.stream("logins", key="member", partitions=5).aggregate("count(*) AS n", name="logged").write("logins")
+
+
+def two_stages(pipeline: Pipeline) -> None:
+    views = pipeline.stream("views", key="member", partitions=4).aggregate("min(page) AS page", name="counted")
+    views.rekey("page", name="by_page").aggregate("count(*) AS members", name="pages").write("t")
+
+
+TWO_STAGES = "SELECT page, count(*) FROM (SELECT min(page) AS page FROM views GROUP BY member) GROUP BY page"
+
+
+def nested_merges(pipeline: Pipeline) -> None:
+    a, c = (pipeline.stream(name, key="member", partitions=4).select("v", name=f"{name}_v") for name in "ac")
+    b, d = (
+        pipeline.stream(name, key="session", partitions=4)
+        .rekey("member", name=f"{name}_r")
+        .select("v", name=f"{name}_v")
+        for name in "bd"
+    )
+    outer = a.merge(b, name="inner").merge(c, d, name="outer")
+    outer.aggregate("count(*) AS n, sum(v)::BIGINT AS v", name="counted").write("t")
+
+
+def summed(partitions: int, fan_in: int, by: str | None = None) -> Build:
+    def build(pipeline: Pipeline) -> None:
+        views = pipeline.stream("views", key="member", partitions=partitions)
+        parts = views.partial("count(*) AS n, sum(v)::BIGINT AS v", by=by, name="parts")
+        parts.combine("sum(n)::BIGINT AS n, sum(v)::BIGINT AS v", fan_in=fan_in, name="totals").write("t")
+
+    return build
+
+
+def moved(pipeline: Pipeline) -> None:
+    pipeline.stream("views", key="member", partitions=3).repartition(2, name="two").select("v", name="only").write("t")
+
+
+def by_codec(pipeline: Pipeline) -> None:
+    views = pipeline.stream("views", key="member", partitions=4).rekey("page", name="by_page")
+    views.repartition(2, hash=f"{__name__}:front", name="two").aggregate("count(*) AS n", name="pages").write("t")
+
+
+def front(page: object) -> int:
+    """The busiest page lies by itself."""
+    return 0 if page == "page-0" else 1
+
+
+def together(step: Callable[..., Flow]) -> Build:
+    """A step on the streams that its arguments name."""
+
+    def build(pipeline: Pipeline) -> None:
+        counts = {"views": 8, "clicks": 12, "logins": 5}
+        names = signature(step).parameters
+        step(*(pipeline.stream(name, key="member", partitions=counts[name]) for name in names)).write("t")
+
+    return build
+
+
+STEPS: Mapping[str, tuple[Callable[..., Flow], int, str]] = {
+    "aggregate by": (
+        lambda views: views.aggregate("count(*) AS n", by="page"),
+        16,
+        "SELECT member, page, count(*) FROM views GROUP BY ALL",
+    ),
+    "cogroup": (
+        lambda views, clicks, logins: views.cogroup(
+            "count(*) AS views", (clicks, "count(*) AS clicks"), (logins, "max(v) AS last")
+        ),
+        2,
+        """
+        SELECT member, views, clicks, last FROM (SELECT member, count(*) AS views FROM views GROUP BY member)
+        FULL JOIN (SELECT member, count(*) AS clicks FROM clicks GROUP BY member) USING (member)
+        FULL JOIN (SELECT member, max(v) AS last FROM logins GROUP BY member) USING (member)
+        """,
+    ),
+    "join of several": (
+        lambda views, clicks, logins: views.join([clicks, logins], "views.v, clicks.v AS c, logins.v AS l"),
+        2,
+        "SELECT member, views.v, clicks.v, logins.v FROM views JOIN clicks USING (member) JOIN logins USING (member)",
+    ),
+    "left join": (
+        lambda views, logins: views.join(logins, "views.v, logins.page", how="left"),
+        2,
+        "SELECT member, views.v, logins.page FROM views LEFT JOIN logins USING (member)",
+    ),
+    "left join on more than the key": (
+        lambda views, clicks: views.join(clicks, "views.v, clicks.v AS c", how="left", on="views.page = clicks.page"),
+        8,
+        "SELECT member, views.v, clicks.v FROM views LEFT JOIN clicks USING (member, page)",
+    ),
+    "full join": (
+        lambda views, clicks: views.join(clicks, "views.v, clicks.v AS c", how="full"),
+        8,
+        "SELECT member, views.v, clicks.v FROM views FULL JOIN clicks USING (member)",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a page: the pipeline, its schemes, how many tasks each stage has, and the rows of its tables."""
+
+    build: Build
+    schemes: Sequence[str]
+    tasks: Sequence[int]
+    tables: Mapping[str, str]
+
+
+JOINED, SUMS = {"t": MET}, {"t": "SELECT count(*), sum(v) FROM views"}
+_ALL_FOUR = " UNION ALL ".join(f"SELECT member, v FROM {stream}" for stream in "abcd")
+LINES = {
+    **{
+        f"elasticity: {scheme} over 4 partitions": Line(counted, (scheme,), (tasks,), {"t": COUNTED})
+        for scheme, tasks in (
+            ("elastic(2)", 8),
+            *((f"tasks({number})", number) for number in (2, 3, 4, 6, 7, 8, 16)),
+        )
+    },
+    "elasticity: a join of 4 and 6 under 5 tasks": Line(met(4, 6), ("tasks(5)",), (5,), JOINED),
+    **{
+        f"elasticity: stages under {' and '.join(schemes)}": Line(two_stages, schemes, tasks, {"t": TWO_STAGES})
+        for schemes, tasks in (
+            (("cogroup",), (4, 4)),
+            (("elastic(3)",), (12, 12)),
+            (("counted=elastic(3)",), (12, 4)),
+            (("pages=elastic(3)",), (4, 12)),
+        )
+    },
+    "cosets: max": Line(
+        merged, ("max",), (20,), {"t": "SELECT member, v FROM views UNION ALL SELECT member, v FROM clicks"}
+    ),
+    **{
+        f"cosets: {scheme}": Line(met(8, 12), (scheme,), (tasks,), JOINED)
+        for scheme, tasks in (("cogroup", 4), ("elastic(2)", 8), ("tasks(2)", 2), ("tasks(24)", 24))
+    },
+    **{
+        f"cosets: stages under {' and '.join(schemes)}": Line(
+            three_streams, schemes, tasks, JOINED | {"logins": "SELECT member, count(*) FROM logins GROUP BY member"}
+        )
+        for schemes, tasks in ((("logged=tasks(10)",), (4, 10)), (("cogroup", "clicked=elastic(2)"), (8, 5)))
+    },
+    "cosets: 8 and 9 partitions": Line(met(8, 9), ("cogroup",), (1,), JOINED),
+    "cosets: 8 and 9 partitions in 8 tasks": Line(met(8, 9), ("tasks(8)",), (8,), JOINED),
+    **{
+        f"pipelines: {name}": Line(together(step), ("elastic(2)",), (tasks,), {"t": sql})
+        for name, (step, tasks, sql) in STEPS.items()
+    },
+    "exchanges: nested merges": Line(
+        nested_merges,
+        (),
+        (8, 4),
+        {"t": f"SELECT member, count(*), sum(v) FROM ({_ALL_FOUR}) GROUP BY member"},
+    ),
+    "unifiers: 12 parts by 4": Line(summed(12, 4), (), (12, 3, 1), SUMS),
+    "unifiers: 17 parts by 4": Line(summed(17, 4), (), (17, 5, 2, 1), SUMS),
+    "unifiers: 4 parts by 2, by key": Line(
+        summed(4, 2, "page"), (), (4, 8, 4), {"t": "SELECT page, count(*), sum(v) FROM views GROUP BY page"}
+    ),
+    "unifiers: 3 tasks into 2": Line(moved, (), (3, 2), {"t": "SELECT member, v FROM views"}),
+    "partitioners: half of the records have one key": Line(
+        by_codec, (), (4, 2), {"t": "SELECT page, count(*) FROM views GROUP BY page"}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: S3Store) -> None:
+    line = LINES[name]
+    plan = ran(store, line.build, Settings.parse(scheme=line.schemes, groups=2))
+    assert numbers_of_tasks(plan) == list(line.tasks)
+    for table, sql in line.tables.items():
+        assert written(store, table) == direct(sql)

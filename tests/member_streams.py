@@ -1,0 +1,74 @@
+"""Streams of what members did, as examples of the docs have them; batches of them, and what DuckDB says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import duckdb
+import pyarrow as pa
+
+from partitioning import Pipeline, Settings
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from tests.batches import rows
+from tests.landed import land_table
+from tests.real_batches import stored
+from tests.running import run_and_publish_unjudged
+
+Row = tuple[object, ...]
+Build = Callable[[Pipeline], object]
+KEYS = {"b": "session", "d": "session"}
+
+
+def records(stream: str, batch: int = 0) -> pa.Table:
+    """The records of a stream in a batch: some members are in every stream, and one page has far more than others."""
+    first = batch * 1000
+    numbers = range(first, first + {"views": 260, "clicks": 190, "a": 180, "b": 60}.get(stream, 120))
+    return pa.table(
+        {
+            "member": [f"member-{n * 7 % {'views': 53, 'clicks': 71}.get(stream, 41)}" for n in numbers],
+            "session": [f"session-{n * 5 % 37}" for n in numbers],
+            "page": [f"page-{n % 10 * (n % 3)}" for n in numbers],
+            "v": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def ran(store: S3Store, build: Build, settings: Settings = DEFAULTS, batch: int = 0) -> Plan:
+    """Land the records of a batch, plan and run it by these settings, and publish it."""
+    pipeline = Pipeline("lines", source=f"{store.root}/topics")
+    build(pipeline)
+    for stream in pipeline.streams:
+        key = KEYS.get(stream.name, "member")
+        land_table(records(stream.name, batch), stream.name, pipeline.source, key=key, partitions=stream.partitions)
+    ref = stored(store, pipeline, settings=settings)
+    run_and_publish_unjudged(ref)
+    return ref.load()[1]
+
+
+def direct(sql: str, batches: int = 1) -> list[Row]:
+    """The rows that DuckDB gives of the records of each batch, all together."""
+    found: list[Row] = []
+    for batch in range(batches):
+        with duckdb.connect() as connection:
+            for stream in ("views", "clicks", "logins", "a", "b", "c", "d"):
+                connection.register(stream, records(stream, batch))
+            found += connection.execute(sql).fetchall()
+    return sorted(found, key=str)
+
+
+def written(store: S3Store, table: str = "t") -> list[Row]:
+    return sorted(rows(store.root, table), key=str)
+
+
+def numbers_of_tasks(plan: Plan) -> list[int]:
+    return [len(stage.tasks) for stage in plan.stages]
+
+
+def counted(pipeline: Pipeline, partitions: int = 4) -> None:
+    views = pipeline.stream("views", key="member", partitions=partitions)
+    views.aggregate("count(*) AS n, sum(v)::BIGINT AS v", name="counted").write("t")
+
+
+COUNTED = "SELECT member, count(*), sum(v) FROM views GROUP BY member"

@@ -1,0 +1,30 @@
+"""Places: where a task group is sent, by where it ran last and by what there is now."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitioning.model.plan import TaskGroup, TaskRef
+from plugins.places import Place, placed
+
+NODE = "spark.kubernetes.node.selector.kubernetes.io/hostname"
+PLACES = {"a": Place("spark_a"), "b": Place(conf={NODE: "b"}), "c": Place("spark_c", {NODE: "c"})}
+
+
+def group(number: int, location: str | None) -> TaskGroup:
+    return TaskGroup(number, (TaskRef("views", number),), 0, 0, location)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_group_goes_where_it_ran_last(number: int) -> None:
+    assert placed(group(number, "c"), PLACES) == {"location": "c", "conn_id": "spark_c", "conf": {NODE: "c"}}
+    assert placed(group(number, "b"), PLACES) == {"location": "b", "conn_id": "spark_default", "conf": {NODE: "b"}}
+
+
+@pytest.mark.parametrize("location", [None, "gone"])
+def test_groups_that_have_no_place_are_dealt_to_all(location: str | None) -> None:
+    assert [placed(group(number, location), PLACES)["location"] for number in range(5)] == ["a", "b", "c", "a", "b"]
+
+
+def test_without_places_nothing_is_said_of_them() -> None:
+    assert placed(group(0, "a"), {}) == {}
