@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -24,7 +23,6 @@ from batches.tables import add_columns, check_held_columns, create, load, log_er
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
 from sources.s3 import AGAIN, is_denied, may_pass, store_error
@@ -40,7 +38,7 @@ def transaction_version(store_root: str, pipeline: str, table: str) -> int | Non
     cannot be read.
     """
     with opened(folder(store_root, table)) as table_log:
-        return None if table_log is None else _newest(table_log, pipeline, table)
+        return None if table_log is None else newest_in(table_log, pipeline, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
     with opened(folder(store_root, table)) as table_log:
         if table_log is None:
             return None
-        newest = _newest(table_log, pipeline, table)
+        newest = newest_in(table_log, pipeline, table)
         of = {"coset.pipeline": pipeline, "coset.plan": str(newest)}
         entries = (entry for limit in (8, None) for entry in table_log.history(limit))
         plan = next((entry["coset.digest"] for entry in entries if of.items() <= entry.items()), None)
@@ -67,7 +65,7 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class Change:
     """What a commit does to a table: its actions, and in mode `overwrite` it takes away all files in the partitions of
     `filters`, or all there are. It `takes` if any may go."""
 
@@ -77,20 +75,20 @@ class _Change:
     takes: bool = False
 
     @classmethod
-    def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> _Change:
-        added: list[AddAction | RemoveAction] = [_added(file, write) for file in files if file.records]
+    def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> Change:
+        actions: list[AddAction | RemoveAction] = [added(file, write) for file in files if file.records]
         touched = sorted({part.partition for file in files for part in file.parts})
         match write.declared.mode:
             case Mode.APPEND:
-                return cls(added, "append")
+                return cls(actions, "append")
             case Mode.REPLACE:
-                return cls(added, "overwrite", takes=True)
+                return cls(actions, "overwrite", takes=True)
             case Mode.UPSERT if write.anew:
-                return cls(added, "overwrite", takes=True)
+                return cls(actions, "overwrite", takes=True)
             case Mode.UPSERT if touched:
-                return cls(added, "overwrite", [(RESIDUE, "in", list(map(str, touched)))], takes=True)
+                return cls(actions, "overwrite", [(RESIDUE, "in", list(map(str, touched)))], takes=True)
             case Mode.UPSERT:
-                return cls(added, "append")
+                return cls(actions, "append")
             case _:
                 assert_never(write.declared.mode)
 
@@ -111,83 +109,26 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
     May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
     `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
     """
-    change = _Change.of(write, files)
-    return _carried_out(
+    change = Change.of(write, files)
+    return carry_out(
         folder(store_root, write.declared.table),
         write,
         f"batch {plan.batch}",
-        (_application(plan.pipeline, write.declared.table), plan.batch),
+        (application(plan.pipeline, write.declared.table), plan.batch),
         {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
         lambda table: _version_in(table, plan, write),
         lambda table: change,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What a swap does to a table, by batch: these files go, and those come."""
-
-    write: PlannedWrite
-    gone: dict[int, tuple[Artefact, ...]]
-    come: dict[int, tuple[Artefact, ...]]
-
-
-def exchange(store_root: str, pipeline: str, swap: Swap, change: Exchange) -> int:
-    """Put files of batches in the place of others in one Delta commit; give its version.
-
-    Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
-    Refused if files that go are not in the table, and OutcomeUnknown as `commit`.
-    """
-    table, write = change.write.declared.table, change.write
-    application = _application(pipeline, f"{table}:swaps")
-    of = {"coset.pipeline": pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
-
-    def version_in(log: DeltaTable) -> int | None:
-        newest = log.transaction_version(application)
-        if newest is None or newest < swap.number:
-            return None
-        entries = (entry for limit in (8, None) for entry in log.history(limit))
-        return next((int(entry["version"]) for entry in entries if of.items() <= entry.items()), log.version())
-
-    def exchanged(log: DeltaTable) -> _Change:
-        shown = set(change.gone)
-        if write.declared.mode is Mode.REPLACE:
-            shown &= {_newest(log, pipeline, table)}
-        gone = [file for batch in sorted(shown) for file in change.gone[batch] if file.records]
-        come = [file for batch in sorted(shown) for file in change.come[batch] if file.records]
-        _check_held(log, gone)
-        now = time.time_ns() // 1_000_000
-        removed = [RemoveAction(_path(file), True, now, file.size, {}) for file in gone]
-        return _Change([*removed, *(_added(file, write) for file in come)], "append", takes=bool(gone))
-
-    what = f"swap {swap.number}"
-    return _carried_out(folder(store_root, table), write, what, (application, swap.number), of, version_in, exchanged)
-
-
-def _check_held(log: DeltaTable, files: Sequence[Artefact]) -> None:
-    """Raise Refused if a table does not have these files now."""
-    held = set(pa.table(log.get_add_actions())["path"].to_pylist())
-    findings = [
-        Finding(
-            "the table does not have this file any more: it was put together with others",
-            f"{log.table_uri.rstrip('/')}/{_path(file)}",
-            "a batch whose files were compacted with those of others cannot be exchanged",
-        )
-        for file in files
-        if _path(file) not in held
-    ]
-    if findings:
-        raise Refused(*findings)
-
-
-def _carried_out(
+def carry_out(
     where: str,
     write: PlannedWrite,
     what: str,
     transaction: tuple[str, int],
     metadata: dict[str, str],
     version_in: Callable[[DeltaTable], int | None],
-    change_of: Callable[[DeltaTable], _Change],
+    change_of: Callable[[DeltaTable], Change],
 ) -> int:
     """Make one commit of a change to a table, which is made if it is not there; the version that holds it."""
     error: Exception | None = None
@@ -231,7 +172,7 @@ def _carried_out(
 
 def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:
     check_held_columns(table, write)
-    newest = _newest(table, plan.pipeline, write.declared.table)
+    newest = newest_in(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
         return None
     # The batch is nearly always the newest version; the whole history is read only if it is not.
@@ -248,23 +189,23 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
     )
 
 
-def _newest(table: DeltaTable, pipeline: str, name: str) -> int | None:
-    version: int | None = table.transaction_version(_application(pipeline, name))
+def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:
+    version: int | None = table.transaction_version(application(pipeline, name))
     return version
 
 
-def _application(pipeline: str, table: str) -> str:
+def application(pipeline: str, table: str) -> str:
     return f"{pipeline}:{table}"
 
 
-def _path(file: Artefact) -> str:
+def path_in(file: Artefact) -> str:
     """Where it lies, as the table's log says."""
     return file.path.removeprefix(f"tables/{file.name}/")
 
 
-def _added(file: Artefact, write: PlannedWrite) -> AddAction:
+def added(file: Artefact, write: PlannedWrite) -> AddAction:
     return AddAction(
-        path=_path(file),
+        path=path_in(file),
         size=file.size,
         partition_values={column: str(part.partition) for column in partitioned_by(write) for part in file.parts},
         modification_time=time.time_ns() // 1_000_000,

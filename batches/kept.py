@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from batches.backfills.swaps import in_force
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Keeps, quote
@@ -72,6 +73,26 @@ def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState
     return found
 
 
+def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
+    """What a backfill has exchanged, since it was planned, of what a batch goes on from."""
+    reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
+    if not reads or ledger.original is not None:
+        return
+    source = in_force(ledger.store, ledger.pipeline, reads[0].batch)
+    published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
+    assert published is not None
+    assert verdict is not None
+    kept = {read.name: read for _, read in States(published, Kept.by(verdict, digest(verdict))).left()}
+    for read in reads:
+        if _runs(read) != _runs(kept[read.name]):
+            what = f"what {read.step} kept up to batch {read.batch} was exchanged by a backfill since"
+            yield Finding(what, f"batch {plan.batch} of {plan.pipeline}", f"run {plan_anew(plan.pipeline)}")
+
+
+def _runs(read: StateInput) -> list[tuple[int, str]]:
+    return [(run.batch, run.verdict) for run in read.runs]
+
+
 @contextmanager
 def rows_kept(
     ledger: Ledger, state: KeptState, key: str | None = None, limit: int | None = None
@@ -103,6 +124,9 @@ def rows_kept(
 
 def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     plan = ledger.standing().published if batch is None else ledger.plan(batch)
+    if plan is not None and ledger.original is None:
+        ledger = in_force(ledger.store, ledger.pipeline, plan.batch)
+        plan = ledger.plan(plan.batch)
     verdict = ledger.verdict(plan.batch) if plan else None
     if plan is None or verdict is None or verdict.decision is not Decision.PUBLISH:
         what = "no batch is published yet" if batch is None else f"batch {batch} is not published"

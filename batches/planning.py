@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from batches.backfills.swaps import in_force
 from batches.history import statistics
 from batches.publication import transaction_version
 from batches.tables import check_columns, check_storable
@@ -89,8 +90,12 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
 
 def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
     """The batch after those that there are, newly planned."""
-    published = standing.published
     ledger = Ledger(store, pipeline.name)
+    published = standing.published
+    if published is not None:
+        # A backfill may have taken the place of the batch that was published last.
+        ledger = in_force(store, pipeline.name, published.batch)
+        published = ledger.plan(published.batch)
     discovered = discover(pipeline.streams, published)
     plan = plan_batch(
         pipeline,

@@ -117,6 +117,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from batches import audit as auditing  # noqa: PLC0415
     from batches import publication  # noqa: PLC0415
     from batches.continuity import continuity  # noqa: PLC0415
+    from batches.kept import exchanged_since  # noqa: PLC0415
     from batches.result_rows import result_rows  # noqa: PLC0415
     from expectations.checkpoint import Evidence, judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
@@ -124,6 +125,8 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     ledger, planned = batch.load()
     if verdict := ledger.verdict(planned.batch):
         return _decided(verdict)
+    if findings := tuple(exchanged_since(ledger, planned)):
+        raise Refused(*findings)
     attempt = ledger.attempt(planned.batch)
     tables = auditing.load(ledger, planned, attempt)
     before = continuity(ledger, planned)

@@ -19,17 +19,18 @@ _LOOK = "run the same command again; if it fails again, restore the table's _del
 
 
 @contextmanager
-def opened(where: str) -> Iterator[DeltaTable | None]:
-    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
+def opened(where: str, version: int | None = None) -> Iterator[DeltaTable | None]:
+    """The table as it is now, or was in a version, if there is one; what goes wrong is raised as Coset's errors."""
     try:
-        yield load(where)
+        yield load(where, version)
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
 
 
-def load(where: str) -> DeltaTable | None:
+def load(where: str, version: int | None = None) -> DeltaTable | None:
+    """The table, if there is one. Raises what delta-rs raises."""
     try:
-        return DeltaTable(where, storage_options=storage_options())
+        return DeltaTable(where, version, storage_options=storage_options())
     except TableNotFoundError:
         return None
 

@@ -167,11 +167,13 @@ def _show_comparison(found: Comparison) -> None:
     notes = [f"Compared: {found}."]
     if found.changes:
         notes.append(f"The pipeline was changed: {'; '.join(found.changes)}.")
-    differing = [state.step for state in found.states if not state.same]
-    if differing:
-        notes.append(f"What {', '.join(differing)} keep is not what it was: this cannot be put in place.")
+    rows += [
+        (found.plans[-1][0], f"what {state.step} keeps", f"{state.rows[0]:,}", f"{state.rows[1]:,}", f"{state.keys:,}")
+        for state in found.states
+    ]
     show_table(f"Backfill {found.backfill} of {found.pipeline}", columns, rows, notes)
     first = [(table.batch, table.table, *difference) for table in found.tables for difference in table.first]
+    first += [(found.plans[-1][0], state.step, *difference) for state in found.states for difference in state.first]
     if first:
         show_table("The first keys that differ", ("batch", "table", "key", "before", "now"), first)
 

@@ -307,7 +307,10 @@ def replan(
 def backfill(
     pipeline: Named,
     first: Annotated[int, typer.Option("--from", min=0, help="The first batch to run again.")],
-    last: Annotated[int, typer.Option("--to", min=0, help="The last one.")],
+    last: Annotated[int | None, typer.Option("--to", min=0, help="The last one; that alone, if not given.")] = None,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="All later ones too: they go on from what earlier ones keep.")
+    ] = False,
     store: StoreRoot = None,
     scheme: SchemeTexts = None,
     groups: Groups = None,
@@ -323,7 +326,8 @@ def backfill(
     """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
     from cli import backfills
 
-    asked = backfills.Asked(first, last, _settings(scheme, groups, None, settings), why)
+    to = None if cascade else first if last is None else last
+    asked = backfills.Asked(first, to, _settings(scheme, groups, None, settings), why)
     if preview:
         backfills.preview(pipeline, _root(store), asked, as_json=as_json)
     else:

@@ -42,11 +42,15 @@ class Backfill(Document, frozen=True):
         return f"backfill {self.number} of {self.pipeline}: {named}"
 
 
-def published_batches(ledger: Ledger, first: int, last: int) -> tuple[int, ...]:
-    """The published batches from `first` to `last`. Raises Refused if there are none, or not so many batches."""
+def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int, ...]:
+    """The published batches from `first` to `last`, or to the newest.
+
+    Raises Refused if there are none, or not so many.
+    """
     standing = ledger.standing()
     newest = standing.published.batch if standing.published else -1
     where = f"pipeline {ledger.pipeline!r}"
+    last = newest if last is None else last
     if not 0 <= first <= last <= newest:
         there = f"batches 0 to {newest} are" if newest >= 0 else "no batch is"
         what = f"batches {first} to {last} were asked for, but {there} published"

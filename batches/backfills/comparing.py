@@ -110,4 +110,4 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
         if (was := were.get(state.step)) is not None:
             with rows_kept(before, was) as old, rows_kept(now, state) as new:
                 found = compared(old, new, state.read.placement.key)
-            yield StateComparison(state.step, found.rows, found.digests)
+            yield StateComparison(state.step, found.rows, found.digests, found.keys, found.first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batches.backfills.swaps import in_force
 from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
@@ -9,6 +10,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
+from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.planning.planner import plan_arrived
 from partitioning.values import replace
@@ -25,7 +27,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     stored = ledger.original.plan(batch)
     assert stored is not None
     then = pipeline.with_partitions({stream.name: stream.declared.partitions for stream in stored.streams})
-    before = ledger.published_before(batch)
+    source, before = _goes_on_from(ledger, batch)
     plan = plan_arrived(
         then,
         _streams(then, stored),
@@ -35,9 +37,35 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
         published=before,
         settings=settings,
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
-        kept=kept_by(ledger, before) if before else None,
+        kept=kept_by(source, before) if before else None,
     )
-    return replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts)
+    planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts)
+    # What the tables hold now is of later batches.
+    return planned if source is ledger else _anew(planned)
+
+
+def _goes_on_from(ledger: Ledger, batch: int) -> tuple[Ledger, Plan | None]:
+    """The published plan before a batch, and the ledger with its verdict: the backfill's own, or what counts now."""
+    assert ledger.original is not None
+    before = ledger.published_before(batch)
+    if before is None:
+        return ledger.original, None
+    source = ledger
+    if before.pipeline != ledger.pipeline:
+        source = in_force(ledger.store, ledger.original.pipeline, before.batch)
+    return source, source.plan(before.batch)
+
+
+def _anew(plan: Plan) -> Plan:
+    """The plan with all rows of its upserted tables."""
+    stages = (
+        replace(
+            stage,
+            writes=tuple(replace(write, anew=write.declared.mode is Mode.UPSERT) for write in stage.writes),
+        )
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
 
 
 def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:

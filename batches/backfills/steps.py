@@ -27,10 +27,10 @@ from sources.pinned import not_as_planned
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which batches are to be run again, how, and why."""
+    """Which batches are to be run again, how, and why. Without a last one, all up to the newest."""
 
     first: int
-    last: int
+    last: int | None
     settings: Settings
     why: str = ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from batches.backfills.backfill import Backfill
-from batches.delta import Exchange, exchange
+from batches.backfills.tables import Exchange, exchange, replace_rows, restore_rows
 from batches.publication import check_files
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
@@ -71,8 +71,18 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     findings = list(_misfits(store, backfill, comparison, to, standing))
     if findings:
         raise Refused(*findings)
+    keeps = not all(state.same for state in comparison.states)
     swap = Swap(
-        pipeline, len(decided), backfill.number, to, backfill.batches, digest(comparison), who=who, why=why, at=at
+        pipeline,
+        len(decided),
+        backfill.number,
+        to,
+        backfill.batches,
+        keeps,
+        digest(comparison),
+        who=who,
+        why=why,
+        at=at,
     )
     stored = decode(
         Swap,
@@ -102,14 +112,21 @@ def _misfits(
             if plan is None or digest(plan) != comparison.compared_with[batch]:
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
                 yield Finding(what, where, "run `coset backfill` again: it compares with what counts now")
-    if to is Turn.SWAP:
-        for state in comparison.states:
-            if not state.same:
-                yield Finding(
-                    f"what {state.step} keeps after it is not what it kept, and later batches went on from that",
-                    f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-                    "give the step another name in the pipeline, so that it begins anew",
-                )
+    changed = [state.step for state in comparison.states if not state.same]
+    if changed and (newest := _newest(store, backfill.pipeline)) != backfill.batches[-1]:
+        yield Finding(
+            f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
+            f"batch {backfill.batches[-1]} of {backfill.pipeline}",
+            f"run them too: `coset backfill {backfill.pipeline} --from {backfill.batches[0]} --cascade`",
+        )
+
+
+def _newest(store: Store, pipeline: str) -> int | None:
+    """The batch that was planned last, and not given up: others go on from what was kept before it."""
+    standing = Ledger(store, pipeline).standing()
+    if standing.open and standing.plan:
+        return standing.plan.batch
+    return standing.published.batch if standing.published else None
 
 
 def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
@@ -128,20 +145,73 @@ def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
             change.come[batch] = are[table][1] if table in are else ()
     come = [file for change in changed.values() for files in change.come.values() for file in files]
     check_files(Ledger(store, pipeline), come, "restore the file from a backup; what readers see stays until then")
-    versions = {table: exchange(store.root, pipeline, swap, change) for table, change in sorted(changed.items())}
+    versions = {table: exchange(store.root, swap, change) for table, change in sorted(changed.items())} | _upserted(
+        store, decided
+    )
     receipt = Swapped(pipeline, swap.number, digest(swap), versions)
     where = _receipt(pipeline, swap.number)
     return decode(Swapped, store.put_new(where, encode(receipt)), f"{store.root}/{where}")
 
 
-def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
-    """The files with a batch's rows of each table, but for those whose rows come from state."""
+def _upserted(store: Store, decided: list[Swap]) -> dict[str, int]:
+    """Give upserted tables the rows that come from what the backfill keeps, or those back that they had before it."""
+    swap = decided[-1]
+    if not swap.keeps:
+        return {}
+    held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
+    ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
+    for batch in swap.batches:
+        for write, files in _all_rows(ledger, batch):
+            if write.declared.mode is Mode.UPSERT:
+                _, rows = held.get(write.declared.table, (write, {}))
+                held[write.declared.table] = write, _after(rows, write, files)
+    holds = {table: [file for some in rows.values() for file in some] for table, (_, rows) in held.items()}
+    if swap.turn is Turn.SWAP:
+        then = "restore the file from a backup; what readers see stays until then"
+        check_files(ledger, [file for files in holds.values() for file in files], then)
+        return {
+            table: replace_rows(store.root, swap, write, holds[table]) for table, (write, _) in sorted(held.items())
+        }
+    versions = _swapped(store, decided)
+    return {
+        table: restore_rows(store.root, swap, write, versions[table] - 1) for table, (write, _) in sorted(held.items())
+    }
+
+
+def _after(
+    rows: dict[int, list[Artefact]], write: PlannedWrite, files: tuple[Artefact, ...]
+) -> dict[int, list[Artefact]]:
+    """The files of each partition of an upserted table after a batch."""
+    touched: dict[int, list[Artefact]] = {}
+    for file in files:
+        for part in file.parts:
+            touched.setdefault(part.partition, []).append(file)
+    return touched if write.anew else rows | touched
+
+
+def _swapped(store: Store, decided: list[Swap]) -> dict[str, int]:
+    """The versions of tables in which the swap was committed that is taken back now."""
+    undone = decided[-1].backfill
+    last = next(swap for swap in reversed(decided[:-1]) if (swap.backfill, swap.turn) == (undone, Turn.SWAP))
+    where = _receipt(last.pipeline, last.number)
+    data = store.get(where)
+    assert data is not None
+    return decode(Swapped, data, f"{store.root}/{where}").tables
+
+
+def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[Artefact, ...]]]:
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     assert plan is not None
     assert verdict is not None
+    for write in plan.writes():
+        yield write, verdict.rows_of(write.declared.table)
+
+
+def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    """The files with a batch's rows of each table, but for those whose rows come from state."""
     return {
-        write.declared.table: (write, verdict.rows_of(write.declared.table))
-        for write in plan.writes()
+        write.declared.table: (write, files)
+        for write, files in _all_rows(ledger, batch)
         if write.declared.mode is not Mode.UPSERT
     }
 

@@ -6,12 +6,13 @@ Batches are numbered without holes. A listing only hints at the newest; probing 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TypeVar
 
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.store import S3Store, Store
 from partitioning.errors import Conflict, Finding, Refused
-from partitioning.model.backfill import pipeline_of
+from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.failure import Failure
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
@@ -89,6 +90,19 @@ class Ledger:
         if own is None and self.original and not self.has_plan(batch):
             return self.original.verdict(batch)
         return own
+
+    def verdicts(self, batch: int) -> Iterator[Verdict]:
+        """All verdicts that there are on a batch: its own, and those of backfills."""
+        own = self.verdict(batch)
+        if own is not None:
+            yield own
+        pipeline = self.original.pipeline if self.original else self.pipeline
+        number = 0
+        while self.store.head(f"{name_of(pipeline, number)}/backfill.json") is not None:
+            verdict = self._get(Verdict, Ledger(self.store, name_of(pipeline, number)).key("verdicts", batch))
+            if verdict is not None:
+                yield verdict
+            number += 1
 
     def has_plan(self, batch: int) -> bool:
         """Whether a plan of that batch lies here, and not only in the ledger of what is run again."""

@@ -38,13 +38,11 @@ class StateFiles:
     def __init__(self, ledger: Ledger, plan: Plan) -> None:
         self._ledger = ledger
         self._plan = plan
-        self._verdicts: dict[int, Verdict | None] = {}
+        self._verdicts: dict[tuple[int, str], Verdict | None] = {}
 
     def of(self, read: StateInput, run: StateRun) -> tuple[Artefact, ...]:
         """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""
-        if run.batch not in self._verdicts:
-            self._verdicts[run.batch] = self._ledger.verdict(run.batch)
-        verdict = self._verdicts[run.batch]
+        verdict = self._verdict(run)
         where = self._ledger.uri(self._ledger.key("verdicts", run.batch))
         then = f"restore the document from a backup, or {plan_anew(self._plan.pipeline)}"
         if verdict is None or digest(verdict) != run.verdict:
@@ -56,3 +54,16 @@ class StateFiles:
             what = f"it names {records:,} records of {read.name}, planned are {run.records:,}"
             raise Refused(Finding(what, where, then))
         return files
+
+    def _verdict(self, run: StateRun) -> Verdict | None:
+        """The verdict that a run names, which may be a backfill's; that of the batch if there is no such one."""
+        place = run.batch, run.verdict
+        if place not in self._verdicts:
+            first = None
+            for verdict in self._ledger.verdicts(run.batch):
+                first = first or verdict
+                if digest(verdict) == run.verdict:
+                    first = verdict
+                    break
+            self._verdicts[place] = first
+        return self._verdicts[place]

@@ -49,15 +49,17 @@ class TableComparison(Value, frozen=True):
 
 
 class StateComparison(Value, frozen=True):
-    """Whether what a step keeps after the last batch is what it kept."""
+    """The same of what a step keeps after the last batch."""
 
     step: str
     rows: tuple[int, int]
     digests: tuple[str, str]
+    keys: int = 0
+    first: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def same(self) -> bool:
-        return self.digests[0] == self.digests[1]
+        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
 
 
 class Comparison(Document, frozen=True):
@@ -88,11 +90,11 @@ class Comparison(Document, frozen=True):
         return all(table.same for table in self.tables) and all(state.same for state in self.states)
 
     def __str__(self) -> str:
-        differ = [table for table in self.tables if not table.same]
+        differ = {f"{table.table} (batch {table.batch})": table.keys for table in self.tables if not table.same}
+        differ |= {f"what {state.step} keeps": state.keys for state in self.states if not state.same}
         if not differ:
             return f"identical: {sum(table.rows[1] for table in self.tables):,} rows of {len(self.plans):,} batches"
-        keys = sum(table.keys for table in differ)
-        return f"{many(keys, 'key')} differ in {', '.join(f'{t.table} (batch {t.batch})' for t in differ)}"
+        return ", ".join(f"{many(keys, 'key')} of {name}" for name, keys in differ.items())
 
 
 class Turn(StrEnum):
@@ -105,7 +107,8 @@ class Turn(StrEnum):
 class Swap(Document, frozen=True):
     """The decision to put the rows of a backfill in the place of those that there are, or to take that back.
 
-    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison.
+    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison. It `keeps` if the next
+    batch goes on from what the backfill keeps, which is not what was kept before, so that upserted tables change too.
     """
 
     FORMAT: ClassVar[str] = "coset.swap/1"
@@ -115,6 +118,7 @@ class Swap(Document, frozen=True):
     backfill: int
     turn: Turn
     batches: tuple[int, ...]
+    keeps: bool
     approved: str
     who: str
     why: str

@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+import batches.steps
 from batches import publication
 from batches.backfills import steps, swaps
 from batches.backfills.backfill import Backfill
 from batches.backfills.gaps import gaps
 from batches.backfills.steps import Asked
+from batches.backfills.tables import exchange
 from batches.compaction import compact
-from batches.delta import exchange
+from batches.planning import preview
+from batches.ref import BatchRef
 from batches.runners.local import Local
 from batches.sweeping import left_over, sweep
 from partitioning.authoring.pipeline import Pipeline
@@ -122,7 +125,7 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: S3S
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     found = steps.comparison(store, backfill)
     assert found.changes == ("counts: SQL of chosen",)
-    assert str(found) == "5 keys differ in counts (batch 0)"
+    assert str(found) == "5 keys of counts (batch 0)"
     assert [(table.batch, table.rows, table.keys) for table in found.tables] == [(0, (9, 4), 5), (1, (9, 9), 0)]
     with pytest.raises(Refused, match="sha256:0 was approved, the comparison is sha256:"):
         steps.swap(store, backfill, "sha256:0", "")
@@ -217,13 +220,55 @@ def test_of_a_replaced_table_readers_see_the_last_batch(store: S3Store, tmp_path
 
 def test_what_is_kept_must_be_what_later_batches_went_on_from(store: S3Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
-    for number in range(2):
+    for number in range(3):
         history.batch(number)
+    seen = history.seen(), history.seen("newest")
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
     found = steps.comparison(store, backfill)
-    with pytest.raises(Refused, match="what newest keeps after it is not what it kept"):
+    with pytest.raises(
+        Refused, match="what newest keep after it is not what later batches, up to 2, went on"
+    ) as refused:
         steps.swap(store, backfill, digest(found), "")
+    assert refused.value.findings[-1].then == "run them too: `coset backfill kept --from 0 --cascade`"
     assert list(swaps.swaps(store, "kept")) == []
+    # As it says.
+    cascade = history.backfilled(Asked(0, None, Settings.parse(scheme="tasks(3)")), threshold=5)
+    assert cascade.batches == (0, 1, 2)
+    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    newest = {row[0]: row for row in seen[1]}
+    assert history.seen() == [row for row in seen[0] if int(str(row[2])) >= 5]
+    assert history.seen("newest") == [row for row in newest.values() if int(str(row[1])) >= 5]
+    steps.undo(store, cascade, "")
+    assert (history.seen(), history.seen("newest")) == seen
+    again = history.backfilled(Asked(0, None, Settings()), threshold=12)
+    steps.swap(store, again, digest(steps.comparison(store, again)), "")
+    # The next batch goes on from there.
+    changed = Batches(store, tmp_path, lambda _: counted(12))
+    changed.batch(3)
+    records = [(f"key-{(n + key) % 13}", 10 * n + key) for n in range(4) for key in range(9) if 10 * n + key >= 12]
+    assert [row[:2] for row in history.seen("newest")] == sorted(dict(records).items())
+    with pytest.raises(Refused, match="what newest keep after it is not what later batches, up to 3, went on from"):
+        steps.undo(store, again, "")
+
+
+def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    history.batch(0)
+    backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
+    found = steps.comparison(store, backfill)
+    history.land([Click("key-1", 50, 1)], [], 4)
+    pipeline = counted(0)(f"{store.root}/topics", 4)
+    # Planned at the same moment, and stored when the swap was decided.
+    plan = preview(pipeline, store).plan
+    assert plan is not None
+    steps.swap(store, backfill, digest(found), "")
+    ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
+    with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
+        history.publish(ref)
+    _, ref_anew, _ = batches.steps.replan(pipeline, store.root, Settings(), "exchanged")
+    assert ref_anew is not None
+    history.publish(ref_anew)
+    assert [row[1] for row in history.seen("newest")] == [50, 5, 6, 7, 8]
 
 
 def test_another_result_of_the_same_pipeline_is_a_defect(
@@ -235,7 +280,7 @@ def test_another_result_of_the_same_pipeline_is_a_defect(
         select = steps_of_kernel.Steps.table
         patch.setattr(steps_of_kernel.Steps, "table", lambda self, write: _doubled(select(self, write)))
         backfill = history.backfilled(Asked(0, 0, Settings.parse(scheme="elastic(2)")))
-    with pytest.raises(CosetError, match="the pipeline is the same, but the rows are not: 9 keys differ in counts"):
+    with pytest.raises(CosetError, match="the pipeline is the same, but the rows are not: 9 keys of counts"):
         steps.comparison(store, backfill)
 
 

@@ -1,0 +1,125 @@
+"""What a swap does to a result table: one commit, in which files of batches take the place of others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.fs import FileType
+
+from batches.delta import Change, added, application, carry_out, newest_in, path_in
+from batches.tables import opened
+from partitioning.documents.document import digest
+from partitioning.errors import Finding, Refused
+from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Swap
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+from sources.s3 import filesystem, split
+from spark_jobs.table_schema import RESIDUE, folder
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a swap does to a table, by batch: these files go, and those come."""
+
+    write: PlannedWrite
+    gone: dict[int, tuple[Artefact, ...]]
+    come: dict[int, tuple[Artefact, ...]]
+
+
+def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
+    """Put files of batches in the place of others in one Delta commit; give its version.
+
+    Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
+    Refused if files that go are not in the table, and OutcomeUnknown as `commit`.
+    """
+    table, write = change.write.declared.table, change.write
+
+    def exchanged(log: DeltaTable) -> Change:
+        shown = set(change.gone)
+        if write.declared.mode is Mode.REPLACE:
+            shown &= {newest_in(log, swap.pipeline, table)}
+        gone = [file for batch in sorted(shown) for file in change.gone[batch] if file.records]
+        come = [file for batch in sorted(shown) for file in change.come[batch] if file.records]
+        _check_held(log, gone)
+        now = time.time_ns() // 1_000_000
+        removed = [RemoveAction(path_in(file), True, now, file.size, {}) for file in gone]
+        return Change([*removed, *(added(file, write) for file in come)], "append", takes=bool(gone))
+
+    return _swapped(store_root, swap, write, exchanged)
+
+
+def replace_rows(store_root: str, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
+    """Give an upserted table these files and no others in one Delta commit; give its version. Raises as `exchange`."""
+    change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
+    return _swapped(store_root, swap, write, lambda _: change)
+
+
+def restore_rows(store_root: str, swap: Swap, write: PlannedWrite, version: int) -> int:
+    """Give an upserted table the files that it had in a version; give the version in which it has them again.
+
+    Raises Refused if one of them was removed since, and as `exchange`.
+    """
+    where = folder(store_root, write.declared.table)
+    with opened(where, version) as old:
+        assert old is not None
+        files = pa.table(old.get_add_actions(flatten=True)).to_pylist()
+    root = "/".join(split(where))
+    found = filesystem().get_file_info([f"{root}/{file['path']}" for file in files])
+    gone = [info.path for info in found if info.type is FileType.NotFound]
+    if gone:
+        then = "it cannot be taken back any more: run the batches again as they were"
+        raise Refused(*(Finding("the file was removed since", f"s3://{path}", then) for path in gone))
+    change = Change([_again(file) for file in files], "overwrite", takes=True)
+    return _swapped(store_root, swap, write, lambda _: change)
+
+
+def _again(file: dict[str, Any]) -> AddAction:
+    """A file that a table had before."""
+    return AddAction(
+        path=file["path"],
+        size=file["size_bytes"],
+        partition_values={RESIDUE: str(file[f"partition.{RESIDUE}"])},
+        modification_time=file["modification_time"],
+        data_change=True,
+        stats=json.dumps({"numRecords": file["num_records"]}),
+    )
+
+
+def _swapped(store_root: str, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
+    table = write.declared.table
+    name = application(swap.pipeline, f"{table}:swaps")
+    of = {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
+
+    def version_in(log: DeltaTable) -> int | None:
+        newest = log.transaction_version(name)
+        if newest is None or newest < swap.number:
+            return None
+        entries = (entry for limit in (8, None) for entry in log.history(limit))
+        return next((int(entry["version"]) for entry in entries if of.items() <= entry.items()), log.version())
+
+    what = f"swap {swap.number}"
+    return carry_out(folder(store_root, table), write, what, (name, swap.number), of, version_in, change_of)
+
+
+def _check_held(log: DeltaTable, files: Sequence[Artefact]) -> None:
+    """Raise Refused if a table does not have these files now."""
+    held = set(pa.table(log.get_add_actions())["path"].to_pylist())
+    findings = [
+        Finding(
+            "the table does not have this file any more: it was put together with others",
+            f"{log.table_uri.rstrip('/')}/{path_in(file)}",
+            "a batch whose files were compacted with those of others cannot be exchanged",
+        )
+        for file in files
+        if path_in(file) not in held
+    ]
+    if findings:
+        raise Refused(*findings)
