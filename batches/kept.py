@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import gone_on_from
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
@@ -78,7 +78,7 @@ def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
     if not reads or ledger.original is not None:
         return
-    source = in_force(ledger.store, ledger.pipeline, reads[0].batch)
+    source = gone_on_from(ledger.store, ledger.pipeline, reads[0].batch)
     published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
     assert published is not None
     assert verdict is not None
@@ -125,7 +125,7 @@ def rows_kept(
 def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     plan = ledger.standing().published if batch is None else ledger.plan(batch)
     if plan is not None and ledger.original is None:
-        ledger = in_force(ledger.store, ledger.pipeline, plan.batch)
+        ledger = gone_on_from(ledger.store, ledger.pipeline, plan.batch)
         plan = ledger.plan(plan.batch)
     verdict = ledger.verdict(plan.batch) if plan else None
     if plan is None or verdict is None or verdict.decision is not Decision.PUBLISH:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import gone_on_from
 from batches.history import statistics
 from batches.publication import transaction_version
 from batches.tables import check_columns, check_storable
@@ -94,7 +94,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     published = standing.published
     if published is not None:
         # A backfill may have taken the place of the batch that was published last.
-        ledger = in_force(store, pipeline.name, published.batch)
+        ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
     discovered = discover(pipeline.streams, published)
     plan = plan_batch(

@@ -62,7 +62,7 @@ def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_j
     if swapped is not None:
         show(_said(swapped, Turn.SWAP))
     else:
-        show(f"Next: look at it, then `coset swap {pipeline.name} {request.number} --approve {digest(found)}`")
+        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
 
 
 def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:

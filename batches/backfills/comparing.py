@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from batches import audit
 from batches.backfills.backfill import Backfill
 from batches.backfills.rows import compared, rows_of
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import gone_on_from, in_force
 from batches.kept import kept_states, rows_kept
 from partitioning.diff.tables import results
 from partitioning.documents.document import digest
@@ -40,7 +40,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
         changes |= {f"{table} is no longer written": None for table in difference.removed}
         functions |= dict.fromkeys(difference.functions)
     last = backfill.batches[-1]
-    states = tuple(_states(in_force(store, backfill.pipeline, last), now, last))
+    states = tuple(_states(gone_on_from(store, backfill.pipeline, last), now, last))
     return Comparison(
         backfill.pipeline, backfill.number, tuple(plans), tuple(tables), states, tuple(changes), tuple(functions)
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import gone_on_from
 from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
@@ -52,7 +52,7 @@ def _goes_on_from(ledger: Ledger, batch: int) -> tuple[Ledger, Plan | None]:
         return ledger.original, None
     source = ledger
     if before.pipeline != ledger.pipeline:
-        source = in_force(ledger.store, ledger.original.pipeline, before.batch)
+        source = gone_on_from(ledger.store, ledger.original.pipeline, before.batch)
     return source, source.plan(before.batch)
 
 

@@ -34,6 +34,15 @@ def in_force(store: Store, pipeline: str, batch: int) -> Ledger:
     return Ledger(store, _standing(pipeline, swaps(store, pipeline)).get(batch, [pipeline])[-1])
 
 
+def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
+    """The ledger with what is kept after a batch, for the batches after it.
+
+    Where a backfill keeps the same, it is still what the batch itself left: upserted tables lie as that does.
+    """
+    decided = (swap for swap in swaps(store, pipeline) if swap.keeps)
+    return Ledger(store, _standing(pipeline, decided).get(batch, [pipeline])[-1])
+
+
 def _standing(pipeline: str, decided: Iterator[Swap]) -> dict[int, list[str]]:
     """By batch the names under which its rows lie, the one that counts last: an undo takes that away."""
     standing: dict[int, list[str]] = {}

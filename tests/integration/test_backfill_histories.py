@@ -1,0 +1,204 @@
+"""Random histories of batches, backfills, swaps and undos, killed and raced, against one process in plain Python."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from batches.backfills import steps, swaps
+from batches.backfills.backfill import Backfill
+from batches.backfills.steps import Asked
+from batches.backfills.tables import exchange
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.errors import Conflict, Refused
+from partitioning.values import Value
+from tests.histories import Click
+from tests.integration.test_backfills import Batches
+
+# Many more take minutes each ten of them.
+HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
+SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(1)", "tasks(9)")
+Rows = list[tuple[object, ...]]
+
+
+class Run(Value, frozen=True):
+    """A backfill as the oracle knows it: these batches, filtered by this threshold."""
+
+    backfill: Backfill
+    threshold: int
+    kept_before: Rows
+
+    @property
+    def batches(self) -> Sequence[int]:
+        return self.backfill.batches
+
+
+class Oracle:
+    """Knows the records of every batch, and by which thresholds they were filtered: the last one counts."""
+
+    def __init__(self) -> None:
+        self.records: list[list[Click]] = []
+        self.thresholds: list[list[int]] = []
+        self.stacks: list[list[int]] = []
+
+    def batch(self, clicks: list[Click]) -> None:
+        self.records.append(clicks)
+        self.thresholds.append([0])
+        self.stacks.append([-1])
+
+    def chosen(self, upto: int, otherwise: Run | None = None) -> list[list[Click]]:
+        """The records of each batch that count, some by another threshold."""
+        chosen = []
+        for batch in range(upto + 1):
+            mine = self.thresholds[batch][-1]
+            if otherwise is not None and batch in otherwise.batches:
+                mine = otherwise.threshold
+            chosen.append([click for click in self.records[batch] if click.identity >= mine])
+        return chosen
+
+    def kept(self, upto: int, otherwise: Run | None = None) -> Rows:
+        """The newest record of each key."""
+        newest: dict[str | None, Click] = {}
+        for click in (click for batch in self.chosen(upto, otherwise) for click in batch):
+            before = newest.get(click.key)
+            if before is None or (click.minute, click.identity) > (before.minute, before.identity):
+                newest[click.key] = click
+        return sorted((click.key, click.identity) for click in newest.values())
+
+    def counts(self) -> Rows:
+        rows: Rows = []
+        for batch, clicks in enumerate(self.chosen(len(self.records) - 1)):
+            for key in {click.key for click in clicks}:
+                mine = [click.identity for click in clicks if click.key == key]
+                rows.append((key, len(mine), sum(mine), batch))
+        return sorted(rows, key=repr)
+
+    def swap(self, run: Run) -> None:
+        for batch in run.batches:
+            self.thresholds[batch].append(run.threshold)
+            self.stacks[batch].append(run.backfill.number)
+
+    def undo(self, run: Run) -> None:
+        for batch in run.batches:
+            self.thresholds[batch].pop()
+            self.stacks[batch].pop()
+
+
+class Story:
+    """A history and its oracle, side by side."""
+
+    def __init__(self, chosen: random.Random, store: S3Store, docs: Path, patch: pytest.MonkeyPatch) -> None:
+        self.history, self.oracle, self._store = Batches(store, docs), Oracle(), store
+        self._random, self._patch = chosen, patch
+        self._swapped: list[Run] = []
+        self.done: list[str] = []
+
+    @property
+    def newest(self) -> int:
+        return len(self.oracle.records) - 1
+
+    def step(self) -> None:
+        actions: list[Callable[[], str]] = [self.batch, self.backfill, self.backfill]
+        action = self._random.choice([*actions, *([self.undo, self.undo] if self._swapped else [])])
+        self.done.append(action())
+        counts, newest = self.history.seen(), [row[:2] for row in self.history.seen("newest")]
+        assert (counts, newest) == (self.oracle.counts(), self.oracle.kept(self.newest)), self.done
+
+    def batch(self) -> str:
+        number, keys = self.newest + 1, self._random.sample(range(12), self._random.choice([1, 4, 8]))
+        clicks = [Click(f"key-{key}", self._random.randrange(40), number) for key in keys]
+        self.history.land(clicks, [], 4)
+        scheme = Settings.parse(scheme=self._random.choice(SCHEMES))
+        self.history.publish(self.history.plan(scheme, 4), judged=False)
+        self.oracle.batch(clicks)
+        return f"batch {number}"
+
+    def backfill(self) -> str:
+        first = self._random.randint(0, self.newest)
+        last = self._random.choice([first, self.newest, self._random.randint(first, self.newest)])
+        threshold = self._random.choice([0, 0, 10, 20])
+        asked = Asked(first, last, Settings.parse(scheme=self._random.choice(SCHEMES)))
+        backfill = self.history.backfilled(asked, threshold=threshold)
+        found = steps.comparison(self._store, backfill)
+        run = Run(backfill, threshold, self.oracle.kept(last))
+        exchanged = self.oracle.kept(last, run) != run.kept_before
+        assert exchanged is not all(state.same for state in found.states)
+        told = f"backfill {first}-{last} by {threshold}"
+        if exchanged and last != self.newest:
+            with pytest.raises(Refused, match="went on from"):
+                steps.swap(self._store, backfill, digest(found), "")
+            return f"{told} is refused"
+        how = self._random.choice(["", "killed before", "killed after", "raced"])
+        self._turned(how, lambda: steps.swap(self._store, backfill, digest(found), ""))
+        self.oracle.swap(run)
+        self._swapped.append(run)
+        return f"{told} {how}"
+
+    def undo(self) -> str:
+        run = self._random.choice(self._swapped)
+        on_top = all(self.oracle.stacks[batch][-1] == run.backfill.number for batch in run.batches)
+        last = run.batches[-1]
+        found = steps.compared(self._store, run.backfill)
+        assert found is not None
+        exchanged = not all(state.same for state in found.states)
+        told = f"undo of backfill {run.backfill.number}"
+        if not on_top or (exchanged and last != self.newest):
+            with pytest.raises(Refused):
+                steps.undo(self._store, run.backfill, "")
+            return f"{told} is refused"
+        how = self._random.choice(["", "killed before", "killed after", "raced"])
+        self._turned(how, lambda: steps.undo(self._store, run.backfill, ""))
+        self.oracle.undo(run)
+        self._swapped.remove(run)
+        return f"{told} {how}"
+
+    def _turned(self, how: str, turn: Callable[[], object]) -> None:
+        """Swap or undo: at once, by several, or by one who is killed and another who finishes it."""
+        match how:
+            case "raced":
+                with ThreadPoolExecutor(3) as pool:
+                    told = list(pool.map(lambda _: _answer(turn), range(3)))
+                # Who decides the same at the same second has decided it too.
+                assert None in told, told
+                assert {type(error) for error in told if error} <= {Conflict, Refused}, told
+            case "killed before" | "killed after":
+
+                def killed(*place: Any) -> int:
+                    if how == "killed after":
+                        exchange(*place)
+                    raise KeyboardInterrupt
+
+                with self._patch.context() as patch:
+                    patch.setattr(swaps, "exchange", killed)
+                    with pytest.raises(KeyboardInterrupt):
+                        turn()
+                swaps.finish(self._store, "kept")
+            case _:
+                turn()
+
+
+def _answer(turn: Callable[[], object]) -> Exception | None:
+    try:
+        turn()
+    except Exception as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_readers_see_what_they_should(
+    seed: int, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(random.Random(seed), store, tmp_path, monkeypatch)
+    for _ in range(2):
+        story.done.append(story.batch())
+    for _ in range(6):
+        story.step()

@@ -1,0 +1,71 @@
+"""`coset backfill` and what follows it, as typed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from partitioning.documents.store import S3Store
+from tests.integration.test_cli import PIPELINE, arrive, coset, landed, refused
+
+__all__ = ["landed"]
+CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
+
+
+@pytest.fixture
+def two_batches(landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
+    for _ in range(2):
+        assert coset("run", PIPELINE, "--runner", "local").exit_code == 0
+        arrive(landed, 40)
+    return landed
+
+
+def typed(*words: str) -> str:
+    result = coset(*words)
+    assert result.exit_code == 0, result.output
+    return re.sub(r"\s+", " ", result.stdout)
+
+
+def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> None:
+    shown = typed("backfill", PIPELINE, "--from", "0", "--to", "1", "--scheme", "tasks(8)", "--preview")
+    assert "What a backfill of delays would run" in shown
+    assert "Results stay the same" in shown
+    assert typed("backfills", PIPELINE) == "delays has no backfills "
+    words = ("backfill", PIPELINE, "--from", "0", "--to", "1", "--scheme", "tasks(8)", "--why", "hot")
+    shown = typed(*words, "--runner", "local")
+    assert "This is backfill 0 of delays: batches 0 to 1" in shown
+    assert "Compared: identical: 40 rows of 2 batches." in shown
+    assert "It is in place: delays at version 3" in shown
+    listed = typed("backfills", PIPELINE)
+    assert "batches 0 to 1" in listed
+    assert "hot" in listed
+    assert "in place" in listed
+    assert "It is taken back: delays at version 4" in typed("undo", PIPELINE, "0", "--why", "too early")
+    assert "taken back" in typed("backfills", PIPELINE)
+    found = json.loads(coset("backfills", PIPELINE, "--number", "0", "--json").stdout)["comparison"]
+    refused(coset("swap", PIPELINE, "0", "--approve", "sha256:0"), "sha256:0 was approved")
+    assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
+    refused(coset("swap", PIPELINE, "0", "--approve", found["digest"]), "delays.backfill-0 is in place already")
+    refused(coset("undo", PIPELINE, "7"), "there is no backfill 7")
+    assert typed("gaps", PIPELINE).startswith("No gaps: published batches hold all offsets of delays")
+    assert typed("run", PIPELINE, "--runner", "local")
+
+
+def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store) -> None:
+    shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
+    assert "The pipeline was changed: delays: " in shown
+    assert "The first keys that differ" in shown
+    (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown)
+    told = json.loads(coset("backfills", CHANGED, "--json").stdout)
+    assert (told["backfills"][0]["batches"], told["swaps"]) == ([1], [])
+    # As it says.
+    assert "It is in place" in typed(*command.split())
+
+
+def test_what_cannot_be_run_again_is_refused(two_batches: S3Store) -> None:
+    refused(coset("backfill", PIPELINE, "--from", "0", "--to", "2"), "but batches 0 to 1 are published")
+    refused(coset("backfill", PIPELINE, "--from", "5", "--preview"), "but batches 0 to 1 are published")
