@@ -53,7 +53,8 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
     last = newest if last is None else last
     if not 0 <= first <= last <= newest:
         there = f"batches 0 to {newest} are" if newest >= 0 else "no batch is"
-        what = f"batches {first} to {last} were asked for, but {there} published"
+        asked = f"batch {first} was" if first == last else f"batches {first} to {last} were"
+        what = f"{asked} asked for, but {there} published"
         raise Refused(
             Finding(what, where, f"run `coset status {ledger.pipeline}`, and name batches that are published")
         )

@@ -95,7 +95,7 @@ def comparison(store: Store, backfill: Backfill) -> Comparison:
     if not found.same and not found.changes and not found.functions:
         raise CosetError(
             Finding(
-                f"the pipeline is the same, but the rows are not: {found}",
+                f"the pipeline is the same, but what it gives is {found}",
                 f"{store.root}/{_comparison(backfill)}",
                 "report it: another scheme must not change a result, unless sums of floats depend on their order",
             )

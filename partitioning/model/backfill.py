@@ -94,7 +94,8 @@ class Comparison(Document, frozen=True):
         differ |= {f"what {state.step} keeps": state.keys for state in self.states if not state.same}
         if not differ:
             return f"identical: {sum(table.rows[1] for table in self.tables):,} rows of {len(self.plans):,} batches"
-        return ", ".join(f"{many(keys, 'key')} of {name}" for name, keys in differ.items())
+        listed = ", ".join(f"{many(keys, 'key')} of {name}" for name, keys in differ.items())
+        return f"different: {listed}"
 
 
 class Turn(StrEnum):

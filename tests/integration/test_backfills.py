@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -125,7 +127,7 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: S3S
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     found = steps.comparison(store, backfill)
     assert found.changes == ("counts: SQL of chosen",)
-    assert str(found) == "5 keys of counts (batch 0)"
+    assert str(found) == "different: 5 keys of counts (batch 0)"
     assert [(table.batch, table.rows, table.keys) for table in found.tables] == [(0, (9, 4), 5), (1, (9, 9), 0)]
     with pytest.raises(Refused, match="sha256:0 was approved, the comparison is sha256:"):
         steps.swap(store, backfill, "sha256:0", "")
@@ -163,12 +165,16 @@ def test_a_preview_says_what_would_be_run_and_stores_nothing(store: S3Store, tmp
     assert stored(store) == before
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 2), (1, 0), (2, 2)])
-def test_only_published_batches_are_run_again(first: int, last: int, store: S3Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("first", "last", "asked"), [(0, 2, "batches 0 to 2 were"), (1, 0, "batches 1 to 0 were"), (2, 2, "batch 2 was")]
+)
+def test_only_published_batches_are_run_again(
+    first: int, last: int, asked: str, store: S3Store, tmp_path: Path
+) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
-    with pytest.raises(Refused, match=f"batches {first} to {last} were asked for, but batches 0 to 1 are published"):
+    with pytest.raises(Refused, match=f"{asked} asked for, but batches 0 to 1 are published"):
         history.backfilled(Asked(first, last, Settings()))
 
 
@@ -280,7 +286,7 @@ def test_another_result_of_the_same_pipeline_is_a_defect(
         select = steps_of_kernel.Steps.table
         patch.setattr(steps_of_kernel.Steps, "table", lambda self, write: _doubled(select(self, write)))
         backfill = history.backfilled(Asked(0, 0, Settings.parse(scheme="elastic(2)")))
-    with pytest.raises(CosetError, match="the pipeline is the same, but the rows are not: 9 keys of counts"):
+    with pytest.raises(CosetError, match="the pipeline is the same, but what it gives is different: 9 keys of counts"):
         steps.comparison(store, backfill)
 
 
@@ -288,6 +294,23 @@ def _doubled(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     table = rows.read_all()
     column = table.schema.get_field_index("n")
     return table.set_column(column, "n", pc.multiply(table["n"], 2)).to_reader()
+
+
+def test_other_records_than_the_first_run_read_are_told(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+    backfill = history.backfilled(Asked(0, 0, Settings()))
+    key = f"{backfill.name}/audits/0/attempt-0/coverage.parquet"
+    audited = pq.read_table(io.BytesIO(store.get(key) or b""))
+    digests = [
+        f"{digest}0" if place == 2 else digest for place, digest in enumerate(audited["digest_found"].to_pylist())
+    ]
+    column = audited.schema.get_field_index("digest_found")
+    sink = io.BytesIO()
+    pq.write_table(audited.set_column(column, audited.schema.field(column), [digests]), sink)
+    store.put(key, sink.getvalue())
+    with pytest.raises(CosetError, match="of clicks-2 other records were read than by the first run"):
+        steps.comparison(store, backfill)
 
 
 def test_of_those_who_swap_at_once_one_decides(store: S3Store, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> 
 def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store) -> None:
     shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown
+    assert "Compared: different: 20 keys of delays (batch 1)." in shown
     assert "The first keys that differ" in shown
     (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown)
     told = json.loads(coset("backfills", CHANGED, "--json").stdout)

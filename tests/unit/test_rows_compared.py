@@ -1,0 +1,69 @@
+"""Rows side by side, in whatever order."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from batches.backfills.rows import Compared, compared
+
+
+def rows(**columns: list[object]) -> pa.RecordBatchReader:
+    return pa.table(columns).to_reader()
+
+
+def against(before: dict[str, list[object]], now: dict[str, list[object]], key: str = "k") -> Compared:
+    return compared(rows(**before), rows(**now), key)
+
+
+def test_neither_order_nor_the_task_makes_a_difference() -> None:
+    found = against(
+        {"k": ["a", "b", "b"], "v": [1, 2, 3], "_task": [0, 0, 1]},
+        {"v": [3, 1, 2], "k": ["b", "a", "b"], "_task": [7] * 3},
+    )
+    assert (found.rows, found.keys, found.first) == ((3, 3), 0, ())
+    assert found.digests[0] == found.digests[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "keys"),
+    [
+        ([1.0], [1.0 + 2**-52], 1),
+        ([0.0], [-0.0], 1),
+        ([math.nan], [math.nan], 0),
+        ([None], [math.nan], 1),
+        ([0.1 + 0.2], [0.3], 1),
+    ],
+    ids=["the last bit", "signs of zero", "none twice", "null and none", "another sum"],
+)
+def test_floats_are_equal_bit_for_bit(before: list[object], now: list[object], keys: int) -> None:
+    assert against({"k": ["a"], "v": before}, {"k": ["a"], "v": now}).keys == keys
+
+
+def test_a_row_more_of_the_same_is_a_difference() -> None:
+    found = against({"k": ["a"], "v": [1]}, {"k": ["a", "a"], "v": [1, 1]})
+    assert (found.rows, found.keys) == ((1, 2), 1)
+    assert found.first == (("a", "", '{"k":"a","v":1}'),)
+
+
+def test_the_first_keys_that_differ_have_both_rows() -> None:
+    keys = [f"key-{number}" for number in range(9)]
+    found = against({"k": list(keys), "v": [0] * 9}, {"k": list(keys), "v": [1] * 9})
+    assert found.keys == 9
+    assert found.first[:1] == (("key-0", '{"k":"key-0","v":0}', '{"k":"key-0","v":1}'),)
+    assert len(found.first) == 5
+
+
+def test_a_column_that_came_differs_where_it_has_something() -> None:
+    assert against({"k": ["a", "b"]}, {"k": ["a", "b"], "v": pa.array([None, 2]).to_pylist()}).keys == 1
+
+
+def test_rows_without_a_key_are_each_one_of_their_own() -> None:
+    assert against({"v": [1, 2]}, {"v": [1, 3]}, key="").keys == 2
+
+
+def test_no_rows_are_the_same_as_no_rows() -> None:
+    nothing = pa.schema([("k", pa.string())]).empty_table()
+    assert compared(nothing.to_reader(), nothing.to_reader(), "k").keys == 0
