@@ -1,24 +1,44 @@
 """Compaction: small files of result tables put together, and files removed that no recent version of a table has.
 
-Batches may be published meanwhile: of two commits that take away the same file, delta-rs refuses the one that comes
-second, and it is made again from what there is then.
+Of tables that batches append to, those of each batch are put together, so that a backfill can exchange them. Batches
+may be published meanwhile: of two commits that take away the same file, the one that comes second is refused, and made
+again from what there is then.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
-from deltalake import DeltaTable
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
+from batches.backfills.rows import rows_of
+from batches.backfills.swaps import in_force
+from batches.backfills.tables import compacted_in, taken
+from batches.delta import path_in
 from batches.tables import opened
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest_of
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.artefact import Artefact
+from partitioning.model.graph import Mode, Write
+from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
-from spark_jobs.table_schema import folder
+from sources.s3 import AGAIN, filesystem, reaching, split
+from spark_jobs.table_schema import folder, table_schema
 
+_OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
 _AGAIN = Retrying(
     retry=retry_if_exception_type(CommitFailedError),
     stop=stop_after_attempt(5),
@@ -40,25 +60,74 @@ class Compacted(Value, frozen=True):
         return f"{self.table}: {done}, {many(self.removed, 'old file')} removed"
 
 
-def compact(pipeline: Pipeline, store_root: str, keep: timedelta) -> tuple[Compacted, ...]:
+def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False) -> tuple[Compacted, ...]:
     """Compact the result tables of a pipeline that are there. What they were until so long ago can still be read.
 
-    Raises Refused or Unreachable if a table's log cannot be read or written.
+    With `across`, files of several batches are put together, which no backfill can exchange after that. Raises Refused
+    or Unreachable if a table's log cannot be read or written.
     """
-    tables = (write.table for write in pipeline.writes)
-    return tuple(filter(None, (_compacted(table, folder(store_root, table), keep) for table in tables)))
+    done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
+    return tuple(filter(None, done))
 
 
-def _compacted(name: str, where: str, keep: timedelta) -> Compacted | None:
+def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across: bool) -> Compacted | None:
+    where = folder(store.root, write.table)
     with opened(where) as table:
         if table is None:
             return None
-        figures = _AGAIN(_together, table)
+        within = write.mode is Mode.APPEND and not across
+        files, made = _AGAIN(_within_batches, table, name, write.table, store) if within else _AGAIN(_together, table)
         # Without `full` only what the log once named is removed, and no file of a batch that is not published.
         old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
-        return Compacted(name, figures["numFilesRemoved"], figures["numFilesAdded"], len(old))
+        return Compacted(write.table, files, made, len(old))
 
 
-def _together(table: DeltaTable) -> dict[str, Any]:
+def _together(table: DeltaTable) -> tuple[int, int]:
     table.update_incremental()
-    return table.optimize.compact()
+    figures = table.optimize.compact()
+    return figures["numFilesRemoved"], figures["numFilesAdded"]
+
+
+def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
+    """Put the files of each batch together that has several."""
+    table.update_incremental()
+    held = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
+    actions, files = list[AddAction | RemoveAction](), 0
+    for batch in sorted(batch for batch, count in several.items() if count > 1):
+        gone, write, ledger = _files(store, pipeline, batch, name)
+        if len(gone) > 1 and {path_in(file) for file in gone} <= held:
+            files += len(gone)
+            actions += [*(taken(file, changes=False) for file in gone), _written(ledger, batch, write, gone)]
+    if actions:
+        table.create_write_transaction(
+            actions, "append", table.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    return files, sum(isinstance(action, AddAction) for action in actions)
+
+
+def _files(
+    store: Store, pipeline: str, batch: int, table: str
+) -> tuple[Sequence[Artefact], PlannedWrite | None, Ledger]:
+    """The files with a batch's rows that readers see. Another pipeline's batch of that number has none here."""
+    ledger = in_force(store, pipeline, batch)
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    writes = plan.writes() if plan else ()
+    write = next((write for write in writes if write.declared.table == table), None)
+    return [file for file in verdict.rows_of(table) if file.records] if verdict and write else [], write, ledger
+
+
+def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact]) -> AddAction:
+    """All rows of some files in one new file, whose name says of what."""
+    assert write is not None
+    schema, name = table_schema(write), digest_of("\n".join(file.path for file in files).encode())
+    path = f"{compacted_in(batch, ledger.pipeline)}{name.rpartition(':')[2][:16]}.parquet"
+    at = "/".join(split(f"{folder(ledger.store.root, write.declared.table)}/{path}"))
+    arrow = filesystem()
+    with reaching("the file cannot be written", at, AGAIN):
+        with arrow.open_output_stream(at) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            for batch_of_rows in rows_of(ledger, files, schema):
+                writer.write_batch(batch_of_rows)
+        size = arrow.get_file_info(at).size
+    records = sum(file.records for file in files)
+    return AddAction(path, size, {}, time.time_ns() // 1_000_000, False, json.dumps({"numRecords": records}))

@@ -104,9 +104,9 @@ def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
         show(f"Nothing to remove: there are {unnamed}")
 
 
-def compact(named: str, root: str, keep_days: int, *, as_json: bool) -> None:
+def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: bool) -> None:
     """Compact the result tables and say what was done to each."""
-    compacted = compaction.compact(pipelines.load(named), root, timedelta(days=keep_days))
+    compacted = compaction.compact(pipelines.load(named), S3Store(root), timedelta(days=keep_days), across=across)
     if as_json:
         show_json([asdict(table) for table in compacted])
     else:

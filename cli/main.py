@@ -405,12 +405,16 @@ def compact(
     keep_days: Annotated[
         int, typer.Option("--keep-days", min=1, help="What tables were in so many days can still be read.")
     ] = 7,
+    across: Annotated[
+        bool,
+        typer.Option("--across-batches", help="Files of several batches too: no backfill can exchange these then."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Put small files of the result tables together, and remove those that no version of the last days has."""
     from cli import batches
 
-    batches.compact(pipeline, _root(store), keep_days, as_json=as_json)
+    batches.compact(pipeline, _root(store), keep_days, across=across, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -150,7 +150,7 @@ def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
         for table in sorted(were.keys() | are.keys()):
             write = (are.get(table) or were[table])[0]
             change = changed.setdefault(table, Exchange(write, {}, {}))
-            change.gone[batch] = were[table][1] if table in were else ()
+            change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
             change.come[batch] = are[table][1] if table in are else ()
     come = [file for change in changed.values() for files in change.come.values() for file in files]
     check_files(Ledger(store, pipeline), come, "restore the file from a backup; what readers see stays until then")

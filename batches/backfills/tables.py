@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,21 @@ from spark_jobs.table_schema import RESIDUE, folder
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a swap does to a table, by batch: these files go, and those come."""
+    """What a swap does to a table, by batch: these files go, of the ledger of that name, and those come."""
 
     write: PlannedWrite
-    gone: dict[int, tuple[Artefact, ...]]
+    gone: dict[int, tuple[str, tuple[Artefact, ...]]]
     come: dict[int, tuple[Artefact, ...]]
+
+
+def compacted_in(batch: int, name: str) -> str:
+    """Where a table has what a batch's files of a ledger were put together to."""
+    return f"data/plan-{batch}/compacted-{name}/"
+
+
+def taken(file: Artefact, *, changes: bool) -> RemoveAction:
+    """That a file is taken away, which `changes` the rows or not."""
+    return RemoveAction(path_in(file), changes, time.time_ns() // 1_000_000, file.size, {})
 
 
 def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
@@ -43,15 +53,15 @@ def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
     table, write = change.write.declared.table, change.write
 
     def exchanged(log: DeltaTable) -> Change:
-        shown = set(change.gone)
         if write.declared.mode is Mode.REPLACE:
-            shown &= {newest_in(log, swap.pipeline, table)}
-        gone = [file for batch in sorted(shown) for file in change.gone[batch] if file.records]
-        come = [file for batch in sorted(shown) for file in change.come[batch] if file.records]
-        _check_held(log, gone)
-        now = time.time_ns() // 1_000_000
-        removed = [RemoveAction(path_in(file), True, now, file.size, {}) for file in gone]
-        return Change([*removed, *(added(file, write) for file in come)], "append", takes=bool(gone))
+            newest = newest_in(log, swap.pipeline, table)
+            if newest not in change.come:
+                return Change([], "append")
+            return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
+        held = {file["path"]: file["size_bytes"] for file in pa.table(log.get_add_actions()).to_pylist()}
+        gone = [action for batch, left in change.gone.items() for action in _gone(log, held, batch, *left)]
+        come = [added(file, write) for files in change.come.values() for file in files if file.records]
+        return Change([*gone, *come], "append", takes=bool(gone))
 
     return _swapped(store_root, swap, write, exchanged)
 
@@ -109,9 +119,16 @@ def _swapped(store_root: str, swap: Swap, write: PlannedWrite, change_of: Callab
     return carry_out(folder(store_root, table), write, what, (name, swap.number), of, version_in, change_of)
 
 
-def _check_held(log: DeltaTable, files: Sequence[Artefact]) -> None:
-    """Raise Refused if a table does not have these files now."""
-    held = set(pa.table(log.get_add_actions())["path"].to_pylist())
+def _gone(
+    log: DeltaTable, held: Mapping[str, int], batch: int, name: str, files: Sequence[Artefact]
+) -> list[RemoveAction]:
+    """How a batch's files are taken away, or what they were put together to.
+
+    Raises Refused if the table has neither.
+    """
+    together = [path for path in held if path.startswith(compacted_in(batch, name))]
+    if together:
+        return [RemoveAction(path, True, time.time_ns() // 1_000_000, held[path], {}) for path in together]
     findings = [
         Finding(
             "the table does not have this file any more: it was put together with others",
@@ -119,7 +136,8 @@ def _check_held(log: DeltaTable, files: Sequence[Artefact]) -> None:
             "a batch whose files were compacted with those of others cannot be exchanged",
         )
         for file in files
-        if path_in(file) not in held
+        if file.records and path_in(file) not in held
     ]
     if findings:
         raise Refused(*findings)
+    return [taken(file, changes=True) for file in files if file.records]

@@ -360,17 +360,29 @@ def test_a_swap_that_stopped_is_finished_first(
     assert history.seen() == before
 
 
-def test_a_batch_that_was_compacted_with_others_cannot_be_exchanged(store: S3Store, tmp_path: Path) -> None:
+def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: S3Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
-    for number in range(2):
+    for number in range(3):
         history.batch(number)
     before, pipeline = history.seen(), appended(0)(f"{store.root}/topics", 4)
-    DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).optimize.compact()
-    backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
-    with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
-        steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    week = timedelta(days=7)
+    assert [str(done) for done in compact(pipeline, store, week)] == ["counts: 12 files became 3, 0 old files removed"]
+    assert [str(done) for done in compact(pipeline, store, week)] == [
+        "counts: nothing to put together, 0 old files removed"
+    ]
     assert history.seen() == before
-    compact(pipeline, store.root, timedelta(days=7))
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    assert history.seen() == [row for row in before if int(str(row[2])) >= 5]
+    assert compact(pipeline, store, week)[0].made == 2
+    steps.undo(store, backfill, "")
+    assert history.seen() == before
+    assert compact(pipeline, store, week, across=True)[0].made == 1
+    assert history.seen() == before
+    last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
+    with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
+        steps.swap(store, last, digest(steps.comparison(store, last)), "")
+    assert history.seen() == before
 
 
 def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3Store, tmp_path: Path) -> None:

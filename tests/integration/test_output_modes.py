@@ -225,16 +225,16 @@ def test_a_batch_is_published_while_its_table_is_compacted(
 
 def test_tables_are_compacted_and_what_no_version_has_is_removed(store: S3Store, tmp_path: Path) -> None:
     history, pipeline = Tables(store, tmp_path), tables(f"{store.root}/topics", 4)
-    assert compact(pipeline, store.root, timedelta(days=7)) == ()
+    assert compact(pipeline, store, timedelta(days=7)) == ()
     for identity in range(1, 4):
         history.batch({f"key-{number}": identity for number in range(40)}, "elastic(4)")
     ref = history.planned({f"key-{number}": 7 for number in range(40)}, "elastic(4)")
     run_groups(ref)
     before = held(store)
-    done = {table.table: table for table in compact(pipeline, store.root, timedelta(0))}
+    done = {table.table: table for table in compact(pipeline, store, timedelta(0))}
     assert str(done["now"]) == "now: 16 files became 1, 48 old files removed"
     assert held(store) == before
-    assert [str(table) for table in compact(pipeline, store.root, timedelta(days=7))][-1] == (
+    assert [str(table) for table in compact(pipeline, store, timedelta(days=7))][-1] == (
         "now: nothing to put together, 0 old files removed"
     )
     # What tasks have written of a batch that is not published yet is still there.
