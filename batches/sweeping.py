@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from batches.backfills.backfill import backfills, comparison_key
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, Store
@@ -44,14 +45,14 @@ class LeftOver(Value, frozen=True):
 def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
     """What tasks left in the pipeline's tables and audits and no document names. Deletes nothing."""
     # Files first, documents second: whoever wrote a file had a plan before it.
-    written = [entry for prefix in _prefixes(pipeline) for entry in store.list(prefix)]
+    written = [entry for prefix in _prefixes(pipeline, store) for entry in store.list(prefix)]
     by_batch: dict[int, list[Entry]] = {}
     for entry in written:
         if match := _BATCH.search(entry.key):
             by_batch.setdefault(int(next(filter(None, match.groups()))), []).append(entry)
     # A table may have been written by several pipelines, whose batches have the same numbers.
     ledgers = [Ledger(store, name) for name in sorted(_pipelines(store))]
-    states = _states(Ledger(store, pipeline.name))
+    states = _states(Ledger(store, pipeline.name)) | _states_at_work(store, pipeline.name)
     files, undecided = list[Entry](), list[int]()
     for batch, entries in sorted(by_batch.items()):
         named = _named(ledgers, batch)
@@ -70,11 +71,12 @@ def sweep(pipeline: Pipeline, store: Store) -> LeftOver:
     return removed
 
 
-def _prefixes(pipeline: Pipeline) -> Iterator[str]:
+def _prefixes(pipeline: Pipeline, store: Store) -> Iterator[str]:
     for write in pipeline.writes:
         yield f"tables/{write.table}/data/"
-    yield f"{pipeline.name}/left/"
-    yield f"{pipeline.name}/audits/"
+    for name in (pipeline.name, *(again.name for again in backfills(store, pipeline.name))):
+        yield f"{name}/left/"
+        yield f"{name}/audits/"
 
 
 def _pipelines(store: Store) -> set[str]:
@@ -98,6 +100,19 @@ def _states(ledger: Ledger) -> set[tuple[int, str]]:
             reads = (read for read in stage.inputs if isinstance(read, StateInput))
             kept.update((run.batch, read.name) for read in reads for run in read.runs)
         plan = ledger.published_before(plan.batch)
+    return kept
+
+
+def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
+    """The states that backfills need which are not compared yet: those of their batches, and those before them."""
+    kept = set[tuple[int, str]]()
+    for again in backfills(store, pipeline):
+        if store.head(comparison_key(again)) is None:
+            plans = (again.ledger(store).plan(batch) for batch in again.batches)
+            for stage in (stage for plan in plans if plan for stage in plan.stages):
+                kept.update((batch, state_of(step.name)) for step in stage.steps for batch in again.batches)
+                reads = (read for read in stage.inputs if isinstance(read, StateInput))
+                kept.update((run.batch, read.name) for read in reads for run in read.runs)
     return kept
 
 

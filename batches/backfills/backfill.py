@@ -97,5 +97,10 @@ def put(store: Store, asked: Backfill) -> Backfill:
         asked = replace(asked, number=asked.number + 1)
 
 
+def comparison_key(backfill: Backfill) -> str:
+    """Where its comparison lies, once it is made."""
+    return f"{backfill.name}/comparison.json"
+
+
 def _key(pipeline: str, number: int) -> str:
     return f"{name_of(pipeline, number)}/backfill.json"

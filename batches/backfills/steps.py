@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from batches.backfills.backfill import Backfill, backfills, published_batches, put
+from batches.backfills.backfill import Backfill, backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
 from batches.backfills.planning import planned_again
 from batches.backfills.swaps import turn
 from batches.interpreter import Show, run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
+from batches.sweeping import STATES_KEPT
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.states import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.model.backfill import Comparison, Swapped, Turn, name_of
-from partitioning.model.plan import Plan
+from partitioning.model.plan import Plan, StateInput
 from sources.pinned import not_as_planned
 
 
@@ -49,9 +52,23 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         assert stored is not None
         findings.extend(not_as_planned(stored.streams, pipeline.name))
         pairs.append((stored, planned_again(pipeline, again, batch, asked.settings)))
+    findings.extend(_swept(again, pairs[0][1]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
+
+
+def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
+    """What the first batch would go on from and is not there any more."""
+    files = StateFiles(ledger, plan)
+    for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
+        named = [file for run in read.runs for file in files.of(read, run)]
+        if any(ledger.store.head(file.path) is None for file in named):
+            yield Finding(
+                f"what {read.step} kept up to batch {read.batch} was cleaned away",
+                f"batch {plan.batch} of {plan.pipeline}",
+                f"begin at batch 0, or at one of the last {STATES_KEPT}",
+            )
 
 
 def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
@@ -91,12 +108,12 @@ def comparison(store: Store, backfill: Backfill) -> Comparison:
     Raises Refused if a batch has not run, and CosetError if it gives other rows though the pipeline is the same.
     """
     found = compare(store, backfill)
-    store.put(_comparison(backfill), encode(found))
+    store.put(comparison_key(backfill), encode(found))
     if not found.same and not found.changes and not found.functions:
         raise CosetError(
             Finding(
                 f"the pipeline is the same, but what it gives is {found}",
-                f"{store.root}/{_comparison(backfill)}",
+                f"{store.root}/{comparison_key(backfill)}",
                 "report it: another scheme must not change a result, unless sums of floats depend on their order",
             )
         )
@@ -105,8 +122,8 @@ def comparison(store: Store, backfill: Backfill) -> Comparison:
 
 def compared(store: Store, backfill: Backfill) -> Comparison | None:
     """The comparison as it was made last, None if there is none yet."""
-    data = store.get(_comparison(backfill))
-    return None if data is None else decode(Comparison, data, f"{store.root}/{_comparison(backfill)}")
+    data = store.get(comparison_key(backfill))
+    return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
 def swap(store: Store, backfill: Backfill, approved: str, why: str) -> Swapped:
@@ -119,7 +136,7 @@ def swap(store: Store, backfill: Backfill, approved: str, why: str) -> Swapped:
         raise Refused(
             Finding(
                 f"{approved} was approved, the comparison is {digest(found)}",
-                f"{store.root}/{_comparison(backfill)}",
+                f"{store.root}/{comparison_key(backfill)}",
                 f"look at it again: `coset backfills {backfill.pipeline} --number {backfill.number}`",
             )
         )
@@ -134,15 +151,11 @@ def undo(store: Store, backfill: Backfill, why: str) -> Swapped:
 def _compared(store: Store, backfill: Backfill) -> Comparison:
     found = compared(store, backfill)
     if found is None:
-        where = f"{store.root}/{_comparison(backfill)}"
+        where = f"{store.root}/{comparison_key(backfill)}"
         raise Refused(
             Finding(f"{backfill} is not compared yet", where, "run `coset backfill` with the same words again")
         )
     return found
-
-
-def _comparison(backfill: Backfill) -> str:
-    return f"{backfill.name}/comparison.json"
 
 
 def _who() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -397,6 +398,30 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3
     sweep(pipeline, store)
     steps.undo(store, backfill, "")
     assert left_over(pipeline, store).files == ()
+
+
+def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(13):
+        history.land([Click("key-1", number, number)], [], 4)
+        history.publish(history.plan(Settings(), 4), judged=False)
+    pipeline = counted(0)(f"{store.root}/topics", 4)
+    asked = Asked(1, 2, Settings.parse(scheme="tasks(2)"))
+    backfill = steps.begin(pipeline, store, asked)
+
+    def stopped(name: str) -> AbstractContextManager[list[str]]:
+        if name == "plan batch 2":
+            sweep(pipeline, store)
+        return silently(name)
+
+    with Local(processes=1) as runner:
+        steps.run(pipeline, store, backfill, runner, tmp_path, stopped)
+    assert steps.comparison(store, backfill).same
+    # Afterwards it goes, and no other backfill can begin there.
+    sweep(pipeline, store)
+    with pytest.raises(Refused, match="what newest kept up to batch 0 was cleaned away"):
+        steps.begin(pipeline, store, asked)
+    assert steps.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
 
 
 def test_gaps_are_what_was_skipped_and_what_was_given_up(store: S3Store, tmp_path: Path) -> None:
