@@ -258,6 +258,17 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: S3Store, tm
         steps.undo(store, again, "")
 
 
+def test_an_upserted_table_gets_all_rows_that_should_have_been(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for minute, identities in enumerate([dict.fromkeys(range(20), 10), {1: 3}, {2: 30}, {3: 4, 4: 40}]):
+        history.land([Click(f"key-{key}", identity, minute) for key, identity in identities.items()], [], 4)
+        history.publish(history.plan(Settings(), 4), judged=False)
+    cascade = history.backfilled(Asked(1, None, Settings()), threshold=5)
+    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    wanted = dict.fromkeys((f"key-{key}" for key in range(20)), 10) | {"key-2": 30, "key-4": 40}
+    assert [row[:2] for row in history.seen("newest")] == sorted(wanted.items())
+
+
 def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     history.batch(0)
@@ -312,6 +323,22 @@ def test_other_records_than_the_first_run_read_are_told(store: S3Store, tmp_path
     store.put(key, sink.getvalue())
     with pytest.raises(CosetError, match="of clicks-2 other records were read than by the first run"):
         steps.comparison(store, backfill)
+
+
+def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_again(
+    store: S3Store, tmp_path: Path
+) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+    one, other = (history.backfilled(Asked(0, 0, Settings(groups=groups)), threshold=groups) for groups in (3, 4))
+    found, then = steps.comparison(store, one), steps.comparison(store, other)
+    steps.swap(store, one, digest(found), "")
+    with pytest.raises(Refused, match=r"it was compared with the plan sha256:[0-9a-f]+, which does not count any more"):
+        steps.swap(store, other, digest(then), "")
+    again = steps.comparison(store, other)
+    assert [(table.rows, table.keys) for table in again.tables] == [((6, 5), 1)]
+    steps.swap(store, other, digest(again), "")
+    assert len(history.seen()) == 5
 
 
 def test_of_those_who_swap_at_once_one_decides(store: S3Store, tmp_path: Path) -> None:
