@@ -45,23 +45,57 @@ def check_storable(write: PlannedWrite) -> None:
         raise Refused(*findings)
 
 
-def check_columns(store_root: str, write: PlannedWrite) -> None:
+class Logs:
+    """The Delta logs that one piece of work looks at: each is read whole once, then what has come to it since.
+
+    It is for work that is done at once: a log that is rolled back meanwhile is not seen to be.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, DeltaTable] = {}
+
+    def table(self, where: str) -> DeltaTable | None:
+        """The table as it is now, if there is one."""
+        if (read := self._read.get(where)) is not None:
+            read.update_incremental()
+            return read
+        try:
+            self._read[where] = DeltaTable(where, storage_options=storage_options())
+        except TableNotFoundError:
+            return None
+        return self._read[where]
+
+    def create(self, where: str, columns: pa.Schema) -> DeltaTable:
+        """A new table."""
+        # A retry would put a second CREATE after the one that came first.
+        once = CommitProperties(max_commit_retries=0)
+        self._read[where] = DeltaTable.create(
+            where, Schema.from_arrow(columns), storage_options=storage_options(), commit_properties=once
+        )
+        return self._read[where]
+
+    def forget(self, where: str) -> None:
+        """Read a log whole when it is looked at again."""
+        self._read.pop(where, None)
+
+
+def check_columns(store_root: str, write: PlannedWrite, logs: Logs | None = None) -> None:
     """Raise Refused, with all findings, if there is a table and it has other columns.
 
     It keeps those that it has: a batch of others would be run and judged in vain.
     """
-    with _reading(folder(store_root, write.declared.table)) as table:
+    with _reading(folder(store_root, write.declared.table), logs) as table:
         if table is not None:
             _check_held_columns(table, write)
 
 
-def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
+def transaction_version(store_root: str, pipeline: str, table: str, logs: Logs | None = None) -> int | None:
     """The newest batch of `pipeline` that a table holds by its Delta log; None if it holds none.
 
     The log decides what was published; the ledger's commits are receipts of it. Raises Refused, or Unreachable, if it
     cannot be read.
     """
-    with _reading(folder(store_root, table)) as table_log:
+    with _reading(folder(store_root, table), logs) as table_log:
         return None if table_log is None else _newest(table_log, pipeline, table)
 
 
@@ -88,23 +122,25 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
         return Held(newest, plan if newest is not None else None)
 
 
-def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
+def version_of(store_root: str, plan: Plan, write: PlannedWrite, logs: Logs | None = None) -> int | None:
     """The Delta version that holds a batch's rows, None if the batch is not there yet.
 
     Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
     be read.
     """
-    with _reading(folder(store_root, write.declared.table)) as table_log:
+    with _reading(folder(store_root, write.declared.table), logs) as table_log:
         return None if table_log is None else _version_in(table_log, plan, write)
 
 
-def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact]) -> int:
+def commit(
+    store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact], logs: Logs | None = None
+) -> int:
     """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
 
     May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
     `version_of`, and OutcomeUnknown if the store did not say whether it stored the commit.
     """
-    where = folder(store_root, write.declared.table)
+    where, logs = folder(store_root, write.declared.table), logs or Logs()
     transaction = CommitProperties(
         custom_metadata={
             "coset.pipeline": plan.pipeline,
@@ -117,7 +153,7 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
     error: Exception | None = None
     for _ in range(_TRIES):
         try:
-            table = _load(where) or _create(where, table_schema(write))
+            table = logs.table(where) or logs.create(where, table_schema(write))
             version = _version_in(table, plan, write)
             if version is not None:
                 return version
@@ -133,6 +169,7 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
             if is_denied(failure) and error is None:
                 raise _log_error(failure, where) from failure
             error = failure
+            logs.forget(where)
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
     if not may_pass(error) and not isinstance(error, CommitFailedError):
@@ -145,27 +182,12 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
 
 
 @contextmanager
-def _reading(where: str) -> Iterator[DeltaTable | None]:
+def _reading(where: str, logs: Logs | None = None) -> Iterator[DeltaTable | None]:
     """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
     try:
-        yield _load(where)
+        yield (logs or Logs()).table(where)
     except (DeltaError, OSError) as error:
         raise _log_error(error, where) from error
-
-
-def _load(where: str) -> DeltaTable | None:
-    try:
-        return DeltaTable(where, storage_options=storage_options())
-    except TableNotFoundError:
-        return None
-
-
-def _create(where: str, columns: pa.Schema) -> DeltaTable:
-    # A retry would put a second CREATE after the one that came first.
-    once = CommitProperties(max_commit_retries=0)
-    return DeltaTable.create(
-        where, Schema.from_arrow(columns), storage_options=storage_options(), commit_properties=once
-    )
 
 
 def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | None:

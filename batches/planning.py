@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from batches.delta import check_columns, check_storable
+from batches.delta import Logs, check_columns, check_storable
 from batches.history import statistics
 from batches.publication import transaction_version
 from batches.waiting import waits_for
@@ -51,10 +51,11 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
     expression or the result tables are not as they have to be.
     """
-    standing = _standing(pipeline, store)
+    logs = Logs()
+    standing = _standing(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
     stored = Ledger(store, pipeline.name).put_plan(next_batch.plan)
@@ -66,8 +67,9 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
     """What `take_up` would give, without storing anything."""
-    standing = _standing(pipeline, store)
-    return _open(standing, settings) or _new(pipeline, store, standing, settings)
+    logs = Logs()
+    standing = _standing(pipeline, store, logs)
+    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -87,7 +89,7 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
     """The batch after those that there are, newly planned."""
     published = standing.published
     ledger = Ledger(store, pipeline.name)
@@ -95,7 +97,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = plan_batch(
         pipeline,
         discovered,
-        _results(pipeline, discovered, store.root),
+        _results(pipeline, discovered, store.root, logs),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
@@ -126,14 +128,14 @@ def _far_too_many_tasks(plan: Plan) -> str:
     return f"; {idle:,} of {many(tasks, 'task')} have nothing to do, so choose fewer" if idle else ""
 
 
-def _standing(pipeline: Pipeline, store: Store) -> Standing:
+def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
     """Where the pipeline stands. Raises Refused, with all findings, if its tables stand elsewhere."""
-    ledger = Ledger(store, pipeline.name)
+    ledger, root = Ledger(store, pipeline.name), store.root
     standing = ledger.standing()
     # While a publication is not finished, some tables have the batch and some have not.
     while not (standing.open and standing.verdict is not None):
-        held = {write.table: transaction_version(store.root, pipeline.name, write.table) for write in pipeline.writes}
-        findings = disagreements(standing.published, held, store.root)
+        held = {write.table: transaction_version(root, pipeline.name, write.table, logs) for write in pipeline.writes}
+        findings = disagreements(standing.published, held, root)
         if not findings:
             break
         # Another process may have published meanwhile; its verdict was there before.
@@ -160,7 +162,7 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
 
 
 def _results(
-    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str
+    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str, logs: Logs
 ) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, all of them of types that a table can hold, and those that it has already."""
     results = check_sql(pipeline, discovered)
@@ -169,7 +171,7 @@ def _results(
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
-            check_columns(store_root, planned)
+            check_columns(store_root, planned, logs)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:
