@@ -128,7 +128,7 @@ DEALT = ("test_passing_faults",)
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
