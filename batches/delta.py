@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from batches.tables import add_columns, check_held_columns, create, load, log_error, opened, partitioned_by
+from batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused
 from partitioning.model.artefact import Artefact
@@ -31,13 +31,13 @@ from spark_jobs.table_schema import RESIDUE, columns_of, folder
 _TRIES = 5
 
 
-def transaction_version(store_root: str, pipeline: str, table: str) -> int | None:
+def transaction_version(store_root: str, pipeline: str, table: str, logs: Logs | None = None) -> int | None:
     """The newest batch of `pipeline` that a table holds by its Delta log; None if it holds none.
 
     The log decides what was published; the ledger's commits are receipts of it. Raises Refused, or Unreachable, if it
     cannot be read.
     """
-    with opened(folder(store_root, table)) as table_log:
+    with opened(folder(store_root, table), logs) as table_log:
         return None if table_log is None else newest_in(table_log, pipeline, table)
 
 
@@ -93,17 +93,19 @@ class Change:
                 assert_never(write.declared.mode)
 
 
-def version_of(store_root: str, plan: Plan, write: PlannedWrite) -> int | None:
+def version_of(store_root: str, plan: Plan, write: PlannedWrite, logs: Logs | None = None) -> int | None:
     """The Delta version that holds a batch's rows, None if the batch is not there yet.
 
     Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
     be read.
     """
-    with opened(folder(store_root, write.declared.table)) as table_log:
+    with opened(folder(store_root, write.declared.table), logs) as table_log:
         return None if table_log is None else _version_in(table_log, plan, write)
 
 
-def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact]) -> int:
+def commit(
+    store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact], logs: Logs | None = None
+) -> int:
     """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
 
     May be run by any number of processes, any number of times: one commit comes of it. Raises Refused as
@@ -118,6 +120,7 @@ def commit(store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Art
         {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
         lambda table: _version_in(table, plan, write),
         lambda table: change,
+        logs,
     )
 
 
@@ -129,12 +132,13 @@ def carry_out(
     metadata: dict[str, str],
     version_in: Callable[[DeltaTable], int | None],
     change_of: Callable[[DeltaTable], Change],
+    logs: Logs | None = None,
 ) -> int:
     """Make one commit of a change to a table, which is made if it is not there; the version that holds it."""
-    error: Exception | None = None
+    logs, error = logs or Logs(), None
     for _ in range(_TRIES):
         try:
-            table = load(where) or create(where, write)
+            table = logs.table(where) or logs.create(where, write)
             version = version_in(table)
             if version is not None:
                 return version
@@ -161,6 +165,7 @@ def carry_out(
             if is_denied(failure) and error is None:
                 raise log_error(failure, where) from failure
             error = failure
+            logs.forget(where)
             time.sleep(random.uniform(0.05, 0.5))
     assert error is not None
     if not may_pass(error) and not isinstance(error, CommitFailedError):

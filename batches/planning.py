@@ -10,7 +10,7 @@ from typing import TypeVar
 from batches.backfills.swaps import gone_on_from
 from batches.history import statistics
 from batches.publication import transaction_version
-from batches.tables import check_columns, check_storable
+from batches.tables import Logs, check_columns, check_storable
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -52,10 +52,11 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
     expression or the result tables are not as they have to be.
     """
-    standing = _standing(pipeline, store)
+    logs = Logs()
+    standing = _standing(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:
         _check_not_waiting(Ledger(store, pipeline.name), standing.plan.batch)
-    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings)
+    next_batch = _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
     if next_batch.plan is None or next_batch.plan is standing.plan:
         return next_batch
     stored = Ledger(store, pipeline.name).put_plan(next_batch.plan)
@@ -67,8 +68,9 @@ def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, 
 
 def preview(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS) -> NextBatch:
     """What `take_up` would give, without storing anything."""
-    standing = _standing(pipeline, store)
-    return _open(standing, settings) or _new(pipeline, store, standing, settings)
+    logs = Logs()
+    standing = _standing(pipeline, store, logs)
+    return _open(standing, settings) or _new(pipeline, store, standing, settings, logs)
 
 
 def _check_not_waiting(ledger: Ledger, batch: int) -> None:
@@ -88,7 +90,7 @@ def _open(standing: Standing, asked: Settings) -> NextBatch | None:
     return NextBatch(standing.plan, _taken_up_again(standing.plan, standing, asked))
 
 
-def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings) -> NextBatch:
+def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Settings, logs: Logs) -> NextBatch:
     """The batch after those that there are, newly planned."""
     ledger = Ledger(store, pipeline.name)
     published = standing.published
@@ -100,7 +102,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = plan_batch(
         pipeline,
         discovered,
-        result_columns(pipeline, discovered, store.root),
+        result_columns(pipeline, discovered, store.root, logs),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
@@ -131,14 +133,14 @@ def _far_too_many_tasks(plan: Plan) -> str:
     return f"; {idle:,} of {many(tasks, 'task')} have nothing to do, so choose fewer" if idle else ""
 
 
-def _standing(pipeline: Pipeline, store: Store) -> Standing:
+def _standing(pipeline: Pipeline, store: Store, logs: Logs) -> Standing:
     """Where the pipeline stands. Raises Refused, with all findings, if its tables stand elsewhere."""
-    ledger = Ledger(store, pipeline.name)
+    ledger, root = Ledger(store, pipeline.name), store.root
     standing = ledger.standing()
     # While a publication is not finished, some tables have the batch and some have not.
     while not (standing.open and standing.verdict is not None):
-        held = {write.table: transaction_version(store.root, pipeline.name, write.table) for write in pipeline.writes}
-        findings = disagreements(standing.published, held, store.root)
+        held = {write.table: transaction_version(root, pipeline.name, write.table, logs) for write in pipeline.writes}
+        findings = disagreements(standing.published, held, root)
         if not findings:
             break
         # Another process may have published meanwhile; its verdict was there before.
@@ -165,7 +167,7 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
 
 
 def result_columns(
-    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str
+    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str, logs: Logs | None = None
 ) -> Mapping[str, tuple[Column, ...]]:
     """The columns of each result table, all of them of types that a table can hold, and those that it has already."""
     results = check_sql(pipeline, discovered)
@@ -174,7 +176,7 @@ def result_columns(
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
-            check_columns(store_root, planned)
+            check_columns(store_root, planned, logs)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:

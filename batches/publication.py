@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batches.delta import commit, transaction_version, version_of
+from batches.tables import Logs
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Conflict, Finding, Refused, plan_anew
@@ -63,14 +64,14 @@ def publish(ledger: Ledger, plan: Plan) -> Commit:
     if stored is not None:
         return _agreed(ledger, stored, stored.plan == digest(plan))
     verdict = _verdict_to_publish(ledger, plan)
-    _check_tables_hold_the_batch_before(ledger, plan)
-    root = ledger.store.root
-    waiting = [write for write in plan.writes() if version_of(root, plan, write) is None]
+    root, logs = ledger.store.root, Logs()
+    _check_tables_hold_the_batch_before(ledger, plan, logs)
+    waiting = [write for write in plan.writes() if version_of(root, plan, write, logs) is None]
     check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
         table = write.declared.table
-        versions.append(TableVersion(table, commit(root, plan, write, verdict.rows_of(table))))
+        versions.append(TableVersion(table, commit(root, plan, write, verdict.rows_of(table), logs)))
     ours = Commit(digest(plan), plan.batch, digest(verdict), tuple(versions))
     stored = ledger.put_commit(ours)
     return _agreed(ledger, stored, stored == ours)
@@ -129,20 +130,19 @@ def _agreed(ledger: Ledger, stored: Commit, agrees: bool) -> Commit:
     )
 
 
-def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan) -> None:
+def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan, logs: Logs) -> None:
     """Raise Refused if a table lost what an earlier commit says is in it."""
     numbers = range(plan.batch - 1, -1, -1)
     before = next((commit for number in numbers if (commit := ledger.commit(number)) is not None), None)
     if before is None:
         return
-    held = {
-        written.table: transaction_version(ledger.store.root, plan.pipeline, written.table) for written in before.tables
-    }
+    root = ledger.store.root
+    held = {written.table: transaction_version(root, plan.pipeline, written.table, logs) for written in before.tables}
     findings = [
         Finding(
             f"the table holds {'no batch' if newest is None else f'batch {newest} as its newest'}, "
             f"but batch {before.batch} was published to it",
-            folder(ledger.store.root, table),
+            folder(root, table),
             "restore the table's folder from a backup",
         )
         for table, newest in held.items()

@@ -18,33 +18,59 @@ from spark_jobs.table_schema import RESIDUE, columns_of, folder, table_schema
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
+class Logs:
+    """The Delta logs that one piece of work looks at: each is read whole once, then what has come to it since.
+
+    It is for work that is done at once: a log that is rolled back meanwhile is not seen to be.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[str, DeltaTable] = {}
+
+    def table(self, where: str) -> DeltaTable | None:
+        """The table as it is now, if there is one. Raises what delta-rs raises."""
+        if (read := self._read.get(where)) is not None:
+            read.update_incremental()
+            return read
+        try:
+            self._read[where] = DeltaTable(where, storage_options=storage_options())
+        except TableNotFoundError:
+            return None
+        return self._read[where]
+
+    def create(self, where: str, write: PlannedWrite) -> DeltaTable:
+        """A new table. Raises what delta-rs raises."""
+        self._read[where] = DeltaTable.create(
+            where,
+            Schema.from_arrow(columns_of(write)),
+            partition_by=partitioned_by(write),
+            storage_options=storage_options(),
+            # A retry would put a second CREATE after the one that came first.
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+        return self._read[where]
+
+    def forget(self, where: str) -> None:
+        """Read a log whole when it is looked at again."""
+        self._read.pop(where, None)
+
+
 @contextmanager
-def opened(where: str, version: int | None = None) -> Iterator[DeltaTable | None]:
-    """The table as it is now, or was in a version, if there is one; what goes wrong is raised as Coset's errors."""
+def opened(where: str, logs: Logs | None = None) -> Iterator[DeltaTable | None]:
+    """The table as it is now, if there is one; what goes wrong is raised as Coset's errors."""
     try:
-        yield load(where, version)
+        yield (logs or Logs()).table(where)
     except (DeltaError, OSError) as error:
         raise log_error(error, where) from error
 
 
-def load(where: str, version: int | None = None) -> DeltaTable | None:
-    """The table, if there is one. Raises what delta-rs raises."""
+@contextmanager
+def opened_at(where: str, version: int) -> Iterator[DeltaTable]:
+    """The table as it was in a version; what goes wrong is raised as Coset's errors."""
     try:
-        return DeltaTable(where, version, storage_options=storage_options())
-    except TableNotFoundError:
-        return None
-
-
-def create(where: str, write: PlannedWrite) -> DeltaTable:
-    # A retry would put a second CREATE after the one that came first.
-    once = CommitProperties(max_commit_retries=0)
-    return DeltaTable.create(
-        where,
-        Schema.from_arrow(columns_of(write)),
-        partition_by=partitioned_by(write),
-        storage_options=storage_options(),
-        commit_properties=once,
-    )
+        yield DeltaTable(where, version, storage_options=storage_options())
+    except (DeltaError, OSError) as error:
+        raise log_error(error, where) from error
 
 
 def partitioned_by(write: PlannedWrite) -> list[str]:
@@ -115,12 +141,12 @@ def check_storable(write: PlannedWrite) -> None:
         raise Refused(*findings)
 
 
-def check_columns(store_root: str, write: PlannedWrite) -> None:
+def check_columns(store_root: str, write: PlannedWrite, logs: Logs | None = None) -> None:
     """Raise Refused, with all findings, if there is a table and it has other columns.
 
     It keeps those that it has: a batch of others would be run and judged in vain.
     """
-    with opened(folder(store_root, write.declared.table)) as table:
+    with opened(folder(store_root, write.declared.table), logs) as table:
         if table is not None:
             check_held_columns(table, write)
 

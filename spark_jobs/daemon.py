@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+# Before PySpark is imported.
+import spark_jobs.installed
+
+# isort: split
 from pyspark.daemon import manager
 
 import spark_jobs.preloaded  # noqa: F401

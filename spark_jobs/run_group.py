@@ -13,6 +13,10 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+# Before PySpark is imported.
+import spark_jobs.installed  # noqa: F401
+
+# isort: split
 from pyspark import SparkConf, SparkContext
 
 from partitioning.documents.document import digest

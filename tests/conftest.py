@@ -31,14 +31,17 @@ settings.load_profile("repeatable")
 
 forked.preload()
 
+# To collect tests is to import everything, most of which stays: there is little garbage to look for in it.
+gc.set_threshold(100_000, 50, 100)
+
 # Pipelines that tests run; they hold no tests.
 collect_ignore = ["pipelines"]
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3 server with the bucket `test`; its address and credentials are in the environment."""
-    server = start_server(tmp_path_factory.mktemp("s3"), ("test",))
+    """A real S3 server with the bucket `test`, and those of the demo; how to reach it is in the environment."""
+    server = start_server(tmp_path_factory.mktemp("s3"), ("test", "landing", "coset"))
     before = {name: os.environ.get(name) for name in server.environment}
     os.environ.update(server.environment)
     yield server
@@ -128,7 +131,7 @@ DEALT = ("test_passing_faults",)
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
     gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

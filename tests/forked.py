@@ -20,26 +20,6 @@ from typing import TypeVar
 
 import batches.runners.local  # noqa: F401 - it says what its own processes need, which is less
 
-_IMPORTED = (
-    "cli.assign",
-    "cli.batches",
-    "cli.diff",
-    "cli.main",
-    "cli.plans",
-    "cli.sizes",
-    "cli.status",
-    "batches.audit",
-    "batches.continuity",
-    "batches.planning",
-    "batches.publication",
-    "batches.runners.connect",
-    "batches.runners.local",
-    "batches.runners.spark",
-    "batches.runners.spark_submit",
-    "expectations.checkpoint",
-    "expectations.docs",
-    "spark_jobs.preloaded",
-)
 _ENDS_WITHIN_SECONDS = 300
 
 Answer = TypeVar("Answer")
@@ -50,7 +30,7 @@ _forked = multiprocessing.get_context("forkserver")
 
 def preload() -> None:
     """Have all imported by the process that others are forked from; to be called before there is one."""
-    _forked.set_forkserver_preload(list(_IMPORTED))
+    _forked.set_forkserver_preload(["tests.preloaded"])
 
 
 def coset(

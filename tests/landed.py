@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from itertools import count
 
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 from partitioning.documents.store import S3Store
 from partitioning.hashes import placement_hash
 
+_FILE = re.compile(r".+/partition=(?P<partition>\d+)/[^/]+\.parquet")
+
 
 def land_table(
     table: pa.Table, stream: str, source: str, *, key: str, partitions: int, key_format: str = "string", files: int = 1
@@ -20,7 +23,7 @@ def land_table(
 
     Records without a key go to all partitions in turn. Each partition's new records are split into `files`.
     """
-    turn = count()
+    turn, ends = count(), _ends(stream, source)
     places = [
         (next(turn) if value is None else placement_hash(value, key_format)) % partitions
         for value in table[key].to_pylist()
@@ -28,7 +31,7 @@ def land_table(
     for partition in range(partitions):
         mine = table.filter(pa.array([place == partition for place in places], pa.bool_()))
         step = -(-mine.num_rows // files) or 1
-        end = _end(stream, source, partition) if mine.num_rows else 0
+        end = _end(source, ends[partition]) if mine.num_rows and partition in ends else 0
         for first in range(0, mine.num_rows, step):
             land_file(mine.slice(first, step), stream, source, partition, end + first)
 
@@ -51,12 +54,15 @@ def land_file(
     return f"{source}/{key}"
 
 
-def _end(stream: str, source: str, partition: int) -> int:
-    store = S3Store(source)
-    keys = [entry.key for entry in store.list(f"{stream}/partition={partition}/")]
-    if not keys:
-        return 0
-    last = max(keys)
-    data = store.get(last)
+def _ends(stream: str, source: str) -> dict[int, str]:
+    """The last file of each partition."""
+    files = (_FILE.fullmatch(entry.key) for entry in S3Store(source).list(f"{stream}/partition="))
+    # They are listed by key, and the first offset in a key has as many digits in all of them.
+    return {int(file["partition"]): file[0] for file in files if file}
+
+
+def _end(source: str, last: str) -> int:
+    """The offset after those of a file."""
+    data = S3Store(source).get(last)
     assert data is not None
     return int(last.removesuffix(".parquet").split("+")[-1]) + pq.read_metadata(io.BytesIO(data)).num_rows

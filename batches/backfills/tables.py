@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileType
 
 from batches.delta import Change, added, application, carry_out, newest_in, path_in
-from batches.tables import opened
+from batches.tables import opened_at
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact
@@ -78,8 +78,7 @@ def restore_rows(store_root: str, swap: Swap, write: PlannedWrite, version: int)
     Raises Refused if one of them was removed since, and as `exchange`.
     """
     where = folder(store_root, write.declared.table)
-    with opened(where, version) as old:
-        assert old is not None
+    with opened_at(where, version) as old:
         files = pa.table(old.get_add_actions(flatten=True)).to_pylist()
     root = "/".join(split(where))
     found = filesystem().get_file_info([f"{root}/{file['path']}" for file in files])

@@ -16,7 +16,7 @@ from partitioning.model.graph import Mode, Op, Step, Write, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
-from spark_jobs.sql.database import connect, create_state, create_views
+from spark_jobs.sql.database import connect_to_ask, create_state, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
 from spark_jobs.table_schema import RESIDUE
 
@@ -37,7 +37,7 @@ def check_sql(pipeline: Pipeline, discovered: Sequence[Discovered]) -> Mapping[s
     Raises Refused, with all findings, for anything that is wrong with an expression or does not fit: step,
     column and the columns there are are named.
     """
-    with connect() as connection:
+    with connect_to_ask() as connection:
         return _Check(connection, pipeline).results(discovered)
 
 
@@ -74,7 +74,7 @@ def functions_see_all(steps: Sequence[Step]) -> bool:
 @lru_cache(maxsize=64)
 def _parse_all(steps: tuple[Step, ...]) -> list[Tree]:
     """The parse trees of all expressions; kept, because every task of a stage asks for the same."""
-    with connect() as connection:
+    with connect_to_ask() as connection:
         return [parse(connection, text) for step in steps for text in step.expressions]
 
 

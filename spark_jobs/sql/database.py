@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 import duckdb
@@ -26,9 +28,23 @@ def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 
         }
     )
     # Local time zones would give the same plan other results on another machine.
-    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'; SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
     return connection
+
+
+def connect_to_ask() -> duckdb.DuckDBPyConnection:
+    """A connection to ask what SQL means and gives, without rows: as `connect`, but all share one database.
+
+    A database takes long to make. What is made for a question has to be temporary: then it is the connection's own.
+    """
+    return _database_to_ask(os.getpid()).cursor()
+
+
+@lru_cache(maxsize=1)
+def _database_to_ask(process: int) -> duckdb.DuckDBPyConnection:
+    """That of a process: none goes along into those that are forked."""
+    return connect()
 
 
 def create_state(connection: duckdb.DuckDBPyConnection, step: Step) -> None:

@@ -7,12 +7,14 @@ it sees one record at a time, or in an aggregate the records of one key.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
 
 from partitioning.errors import Finding, Refused
+from spark_jobs.sql.database import connect_to_ask
 
 Tree = Mapping[str, Any]
 
@@ -85,6 +87,13 @@ def names_made(tree: Tree) -> set[str]:
     return names
 
 
+@cache
+def _functions() -> Sequence[tuple[str, str, str]]:
+    """Name, kind and definition of the functions that there are rules for; DuckDB takes long to list them."""
+    with connect_to_ask() as connection:
+        return connection.execute(_FUNCTIONS).fetchall()
+
+
 class Rules:
     """What expressions may do, by the functions that DuckDB has."""
 
@@ -94,7 +103,7 @@ class Rules:
         self._aggregates: set[str] = set()
         self._unsteady: set[str] = set()
         self._macros: dict[str, list[str]] = {}
-        for name, kind, definition in connection.execute(_FUNCTIONS).fetchall():
+        for name, kind, definition in _functions():
             if kind == "aggregate":
                 self._aggregates.add(name)
             elif kind == "macro":

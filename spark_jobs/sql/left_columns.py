@@ -11,7 +11,7 @@ from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Sta
 from partitioning.model.streams import Column
 from partitioning.values import replace
 from spark_jobs.sql.check import PARTITION, columns_needed
-from spark_jobs.sql.database import connect, create_state, create_views
+from spark_jobs.sql.database import connect_to_ask, create_state, create_views
 
 Columns = tuple[Column, ...]
 
@@ -103,7 +103,7 @@ def _columns(plan: Plan) -> tuple[Mapping[str, Columns], Mapping[str, Columns]]:
     columns = {stream.name: (*stream.columns, Column(PARTITION, "INTEGER")) for stream in plan.streams}
     columns |= {step.name: step.columns for stage in plan.stages for step in stage.steps if step.function}
     kept: dict[str, Columns] = {}
-    with connect() as connection:
+    with connect_to_ask() as connection:
         for name, known in columns.items():
             listed = ", ".join(f"{quote(column.name)} {column.type}" for column in known)
             connection.execute(f"CREATE TEMP TABLE {quote(name)} ({listed})")

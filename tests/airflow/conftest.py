@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from batches.runners.spark_server import SparkServer
+    from demo.s3_server import S3Server
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,41 +41,27 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real S3 server with the first part of the flights landed, and room for stores; gives the source's URI."""
+def landing(s3: S3Server) -> str:
+    """The first part of the flights, landed; gives the source's URI."""
     from demo.landing import land
-    from demo.s3_server import start_server
 
-    server = start_server(tmp_path_factory.mktemp("s3"), ("landing", "coset"))
-    try:
-        with pytest.MonkeyPatch.context() as environment:
-            for name, value in server.environment.items():
-                environment.setenv(name, value)
-            land(0, "s3://landing/topics")
-            yield "s3://landing/topics"
-    finally:
-        server.stop()
+    land(0, "s3://landing/topics")
+    return "s3://landing/topics"
 
 
 @pytest.fixture(scope="module")
-def server(landing: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkServer]:
+def server(landing: str, spark_server: SparkServer) -> Iterator[SparkServer]:
     """A Spark server, and the connections: to it by default, to a master, and to a server that is gone."""
-    from batches.runners.spark_server import start_spark
-
-    server = start_spark("local[2]", tmp_path_factory.mktemp("spark") / "spark.log")
     connections = {
-        "default": {"conn_type": "spark", "host": server.address, "password": server.token},
+        "default": {"conn_type": "spark", "host": spark_server.address, "password": spark_server.token},
         "master": {"conn_type": "spark", "host": "local[2]"},
         "gone": {"conn_type": "spark", "host": "sc://127.0.0.1:1", "extra": {"master": "local[2]"}},
-        "stranger": {"conn_type": "spark", "host": server.address, "password": "wrong"},
+        "stranger": {"conn_type": "spark", "host": spark_server.address, "password": "wrong"},
     }
-    try:
-        with pytest.MonkeyPatch.context() as environment:
-            for name, connection in connections.items():
-                environment.setenv(f"AIRFLOW_CONN_SPARK_{name.upper()}", json.dumps(connection))
-            yield server
-    finally:
-        server.stop()
+    with pytest.MonkeyPatch.context() as environment:
+        for name, connection in connections.items():
+            environment.setenv(f"AIRFLOW_CONN_SPARK_{name.upper()}", json.dumps(connection))
+        yield spark_server
 
 
 @pytest.fixture

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import uuid
 from contextlib import nullcontext
-from pathlib import Path
+from functools import partial
 
 import pytest
 from deltalake import DeltaTable
@@ -15,6 +14,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from sources.s3 import storage_options
+from tests.forked import at_once
 
 LABELS = {"group 0: flights+planes/0 flights+planes/1 (1.9 MB)", "group 1: flights+planes/2 flights+planes/3 (1.9 MB)"}
 FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
@@ -114,6 +114,10 @@ def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflo
     assert list(S3Store(store_root).list("")) == []
 
 
+def publishing(root, docs, number):
+    return partial(publish, root, docs / str(number))
+
+
 def publish(root, docs):
     """Run a batch as a process of its own; gives what the publication said."""
     from batches import steps
@@ -124,13 +128,12 @@ def publish(root, docs):
     ref, _ = steps.plan(pipeline, root, Settings(groups=1))
     assert ref is not None
     with Local(processes=1) as runner:
-        run_batch(ref, runner, Path(docs), lambda _: nullcontext([]))
+        run_batch(ref, runner, docs, lambda _: nullcontext([]))
     return steps.publish(ref)
 
 
 def test_two_runs_at_once_publish_one_plan_in_one_delta_version(store_root, tmp_path):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        said = pool.starmap(publish, [(store_root, str(tmp_path / docs)) for docs in ("one", "two")])
+    said = at_once(2, partial(publishing, store_root, tmp_path))
     assert said == ["Batch 0 is published: tail_activity at version 1"] * 2
     assert published(store_root).version() == 1
     ledger = Ledger(S3Store(store_root), "tail_activity")

@@ -134,30 +134,30 @@ def test_a_server_that_dies_in_the_middle_is_named_and_the_group_submitted(own_s
     assert batch.ledger.receipt(0, 0, 0) is not None
 
 
-def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(own_server: SparkServer) -> None:
+def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: SparkServer) -> None:
     batch, others = small_batch(ENDLESS), small_batch()
-    with Connect(own_server.address, token=own_server.token) as runner, ThreadPoolExecutor(2) as pool:
+    with Connect(spark_server.address, token=spark_server.token) as runner, ThreadPoolExecutor(2) as pool:
         asked = pool.submit(runner.group, batch.ref, 0)
-        assert until(lambda: working(own_server.process.pid))
-        with Connect(own_server.address, token=own_server.token) as other:
+        assert until(lambda: working(spark_server.process.pid))
+        with Connect(spark_server.address, token=spark_server.token) as other:
             waiting = pool.submit(other.group, others.ref, 0)
             runner.cancel()
             with pytest.raises(CosetError, match="the Spark job was ended"):
                 asked.result(timeout=10)
             assert "2 tasks read" in waiting.result(timeout=60)
     assert batch.ledger.receipt(0, 0, 0) is None
-    assert until(lambda: not working(own_server.process.pid))
+    assert until(lambda: not working(spark_server.process.pid))
 
 
-def test_the_job_of_a_client_that_is_killed_is_ended(own_server: SparkServer) -> None:
+def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
     code = f"""
 from batches.ref import BatchRef; from batches.runners.connect import Connect
-Connect({own_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
-    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | own_server.environment) as client:
-        assert until(lambda: working(own_server.process.pid))
+Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
+    with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
+        assert until(lambda: working(spark_server.process.pid))
         client.kill()
-    assert until(lambda: not working(own_server.process.pid), within=40)
+    assert until(lambda: not working(spark_server.process.pid), within=40)
     assert batch.ledger.receipt(0, 0, 0) is None
 
 

@@ -20,6 +20,7 @@ from batches.runners.spark import Spark
 from batches.runners.spark_server import SparkServer
 from batches.runners.spark_submit import SparkSubmit
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from sources.s3 import storage_options
@@ -61,12 +62,12 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def planned(store: S3Store) -> BatchRef:
+def planned(store: S3Store, groups: int = 2) -> BatchRef:
     pipeline = Pipeline("scores", source=land())
     views, columns = pipeline.stream("views", key="k", partitions=4), {"k": "VARCHAR", "score": "BIGINT"}
     views.process("shop.scores:scored", columns, name="by_arrow").write("by_arrow")
     views.spark("shop.scores:scored_in_spark", columns, name="by_spark").write("by_spark")
-    ref, _ = steps.plan(pipeline, store.root)
+    ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
     return ref
 
@@ -90,7 +91,9 @@ def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
     kind: str, shop: Path, spark_server: SparkServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_SHIP", "shop")
-    run_and_publish(planned(store), tmp_path, RUNNERS[kind](spark_server))
+    # An application for each group is sent its archive as any other.
+    groups = 1 if kind == "spark-submit" else 2
+    run_and_publish(planned(store, groups), tmp_path, RUNNERS[kind](spark_server))
     assert sums(store) == [3 * sum(range(500))] * 2
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from spark_jobs.sql.database import connect
+from spark_jobs.sql.database import connect, connect_to_ask
+
+WAYS = pytest.mark.parametrize("way", [connect, connect_to_ask])
 
 
+@WAYS
 @pytest.mark.parametrize(
     "statement",
     [
@@ -23,17 +27,31 @@ from spark_jobs.sql.database import connect
         "FROM outside",
     ],
 )
-def test_the_database_can_reach_nothing_and_stays_so(statement: str) -> None:
+def test_the_database_can_reach_nothing_and_stays_so(
+    statement: str, way: Callable[[], duckdb.DuckDBPyConnection]
+) -> None:
     outside = duckdb.sql("SELECT 1")  # noqa: F841
-    with connect() as connection, pytest.raises(duckdb.Error):
+    with way() as connection, pytest.raises(duckdb.Error):
         connection.execute(statement)
 
 
-def test_local_time_is_utc_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+def test_local_time_is_utc_on_every_machine(
+    way: Callable[[], duckdb.DuckDBPyConnection], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
-    with connect() as connection:
+    with way() as connection:
         query = "SELECT date_part('hour', TIMESTAMPTZ '2013-01-01 10:00:00+00')"
         assert connection.execute(query).fetchone() == (10,)
+
+
+def test_what_is_made_for_a_question_is_gone_with_it() -> None:
+    with connect_to_ask() as one, connect_to_ask() as another:
+        one.execute("CREATE TEMP TABLE views AS SELECT 1 AS v")
+        with pytest.raises(duckdb.CatalogException):
+            another.execute("FROM views")
+    with connect_to_ask() as later, pytest.raises(duckdb.CatalogException):
+        later.execute("FROM views")
 
 
 # Sorting this takes more than the memory that is given.
