@@ -87,6 +87,7 @@ LONGEST = (
     "test_passing_faults, plan",
     "test_demo",
     "test_kills_between_waves",
+    "test_state",
     "test_random_pipelines",
     "test_waves",
     "test_kills_between_levels",
