@@ -108,7 +108,7 @@ def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
     kept = set[tuple[int, str]]()
     for again in backfills(store, pipeline):
         if store.head(comparison_key(again)) is None:
-            plans = (again.ledger(store).plan(batch) for batch in again.batches)
+            plans = (Ledger(store, again.name).plan(batch) for batch in again.batches)
             for stage in (stage for plan in plans if plan for stage in plan.stages):
                 kept.update((batch, state_of(step.name)) for step in stage.steps for batch in again.batches)
                 reads = (read for read in stage.inputs if isinstance(read, StateInput))

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from batches.backfills import gaps as found_gaps
 from batches.backfills import steps
-from batches.backfills.backfill import Backfill, backfill, backfills
+from batches.backfills.backfill import backfill, backfills
 from batches.backfills.steps import Asked
 from batches.backfills.swaps import swaps
 from batches.runners.runner import Runner
@@ -21,7 +21,7 @@ from partitioning.diff.diff import diff
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
-from partitioning.model.backfill import Comparison, Swap, Swapped, Turn
+from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
 from partitioning.model.plan import Plan, StateInput
 from partitioning.sections import size
 

@@ -16,6 +16,7 @@ from partitioning.documents.document import digest, encode, plain
 from partitioning.documents.locations import GroupLocality
 from partitioning.errors import Finding
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.backfill import Backfill, Comparison, StateComparison, Swap, Swapped, TableComparison, Turn
 from partitioning.model.failure import ErrorKind, Failed, Failure
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -65,9 +66,24 @@ def documents() -> Mapping[str, Document]:
         "verdict-2": verdict,
         "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
         "commit-2": Commit(identity, 0, digest(verdict), (TableVersion("seen", 1),)),
+        "backfill-1": Backfill("ads", 3, (0, 2), 'scheme = "tasks(24)"\n', "root", "hot", "2026-11-22T15:28:28+00:00"),
+        "comparison-1": (comparison := _comparison()),
+        "swap-1": (
+            swap := Swap(
+                *("ads", 0, 3, Turn.SWAP, (0, 2), True, digest(comparison)),
+                *("root", "hot", "2026-11-22T15:30:00+00:00"),
+            )
+        ),
+        "swapped-1": Swapped("ads", 0, digest(swap), {"seen": 7}),
         "failure-1": Failure(identity, 0, failed),
         "locality-2": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
     }
+
+
+def _comparison() -> Comparison:
+    rows = (2, 1), ("00000000000000ff", "0000000000000001"), 1, (("ad-1", '{"ad":"ad-1"}', ""),)
+    tables, states = (TableComparison(0, "seen", *rows),), (StateComparison("newest", *rows),)
+    return Comparison("ads", 3, ((0, "sha256:1", "sha256:2"),), tables, states, ("seen: its columns",), ("streak",))
 
 
 def by_rule() -> Plan:

@@ -1,45 +1,16 @@
-"""A backfill: which batches are run again, and how they are planned. It is stored before anything runs."""
+"""The backfills of a pipeline, as they were asked for: which batches are run again, and how they are planned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
-from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.model.backfill import name_of
+from partitioning.model.backfill import Backfill, name_of
 from partitioning.model.verdict import Decision
-from partitioning.values import Document, replace
-
-
-class Backfill(Document, frozen=True):
-    """The request: these published `batches` of a pipeline, planned as these settings say; by whom, why and when."""
-
-    FORMAT: ClassVar[str] = "coset.backfill/1"
-
-    pipeline: str
-    number: int
-    batches: tuple[int, ...]
-    settings: Settings
-    who: str
-    why: str
-    at: str
-
-    @property
-    def name(self) -> str:
-        """Under which its documents and files lie."""
-        return name_of(self.pipeline, self.number)
-
-    def ledger(self, store: Store) -> Ledger:
-        return Ledger(store, self.name)
-
-    def __str__(self) -> str:
-        first, last = self.batches[0], self.batches[-1]
-        named = f"batch {first}" if first == last else f"batches {first} to {last}"
-        return f"backfill {self.number} of {self.pipeline}: {named}"
+from partitioning.values import replace
 
 
 def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batches import audit
-from batches.backfills.backfill import Backfill
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
 from batches.kept import kept_states, rows_kept
@@ -14,7 +13,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.model.backfill import Comparison, StateComparison, TableComparison
+from partitioning.model.backfill import Backfill, Comparison, StateComparison, TableComparison
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite, StreamInput
 from partitioning.model.verdict import Verdict
@@ -26,7 +25,7 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
 
     Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
     """
-    now, plans, tables = backfill.ledger(store), list[tuple[int, str, str]](), list[TableComparison]()
+    now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
     changes, functions = dict[str, None](), dict[str, None]()
     for batch in backfill.batches:
         before = in_force(store, backfill.pipeline, batch)

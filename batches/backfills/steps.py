@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from batches.backfills.backfill import Backfill, backfills, comparison_key, published_batches, put
+from batches.backfills.backfill import backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
 from batches.backfills.planning import planned_again
 from batches.backfills.swaps import turn
@@ -18,12 +18,13 @@ from batches.runners.runner import Runner
 from batches.sweeping import STATES_KEPT
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.authoring.toml import to_toml
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.model.backfill import Comparison, Swapped, Turn, name_of
+from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of
 from partitioning.model.plan import Plan, StateInput
 from sources.pinned import not_as_planned
 
@@ -80,10 +81,10 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
     batches = published_batches(Ledger(store, pipeline.name), asked.first, asked.last)
     if known:
         newest = known[-1]
-        if (newest.batches, newest.settings) == (batches, asked.settings) and compared(store, newest) is None:
+        if (newest.batches, newest.settings) == (batches, to_toml(asked.settings)) and compared(store, newest) is None:
             return newest
     preview(pipeline, store, asked)
-    request = Backfill(pipeline.name, len(known), batches, asked.settings, _who(), asked.why, _now())
+    request = Backfill(pipeline.name, len(known), batches, to_toml(asked.settings), _who(), asked.why, _now())
     return put(store, request)
 
 
@@ -92,12 +93,13 @@ def run(pipeline: Pipeline, store: Store, backfill: Backfill, runner: Runner, do
 
     Raises what a batch raises.
     """
-    ledger = backfill.ledger(store)
+    ledger = Ledger(store, backfill.name)
+    settings = Settings.read(backfill.settings, str(backfill))
     for batch in backfill.batches:
         plan = ledger.plan(batch)
         if plan is None or plan.pipeline != backfill.name:
             with show(f"plan batch {batch}") as said:
-                plan = ledger.put_plan(planned_again(pipeline, ledger, batch, backfill.settings))
+                plan = ledger.put_plan(planned_again(pipeline, ledger, batch, settings))
                 said.append(f"Batch {batch} is planned again: {plan.records:,} records")
         run_batch(BatchRef.of(store, plan), runner, docs, show)
 

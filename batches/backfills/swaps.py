@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from batches.backfills.backfill import Backfill
 from batches.backfills.tables import Exchange, exchange, replace_rows, restore_rows
 from batches.publication import check_files
 from partitioning.documents.document import decode, digest, encode
@@ -16,7 +15,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Comparison, Swap, Swapped, Turn, name_of
+from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn, name_of
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 

@@ -30,6 +30,30 @@ def pipeline_of(name: str) -> str | None:
     return match[1] if match else None
 
 
+class Backfill(Document, frozen=True):
+    """The request: these published `batches` of a pipeline, planned by these `settings`, as TOML; who, why and when."""
+
+    FORMAT: ClassVar[str] = "coset.backfill/1"
+
+    pipeline: str
+    number: int
+    batches: tuple[int, ...]
+    settings: str
+    who: str
+    why: str
+    at: str
+
+    @property
+    def name(self) -> str:
+        """Under which its documents and files lie."""
+        return name_of(self.pipeline, self.number)
+
+    def __str__(self) -> str:
+        first, last = self.batches[0], self.batches[-1]
+        named = f"batch {first}" if first == last else f"batches {first} to {last}"
+        return f"backfill {self.number} of {self.pipeline}: {named}"
+
+
 class TableComparison(Value, frozen=True):
     """The rows that a batch gave a table, and those that it gives now: how many, and a digest that knows no order.
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from batches.backfills import steps, swaps
-from batches.backfills.backfill import Backfill
 from batches.backfills.steps import Asked
 from batches.backfills.tables import exchange
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, Refused
+from partitioning.model.backfill import Backfill
 from partitioning.values import Value
 from tests.histories import Click
 from tests.integration.test_backfills import Batches

@@ -19,7 +19,6 @@ from deltalake import DeltaTable
 import batches.steps
 from batches import publication
 from batches.backfills import steps, swaps
-from batches.backfills.backfill import Backfill
 from batches.backfills.gaps import gaps
 from batches.backfills.steps import Asked
 from batches.backfills.tables import exchange
@@ -34,7 +33,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, CosetError, Refused
-from partitioning.model.backfill import Swapped
+from partitioning.model.backfill import Backfill, Swapped
 from sources.s3 import storage_options
 from spark_jobs import steps as steps_of_kernel
 from spark_jobs.table_schema import folder
@@ -202,7 +201,7 @@ def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_l
         history.batch(number, partitions)
     before = history.seen(), history.seen("newest")
     backfill = history.backfilled(Asked(0, 2, Settings.parse(scheme="tasks(3)")), partitions=8)
-    ledger = backfill.ledger(store)
+    ledger = Ledger(store, backfill.name)
     plans = [ledger.plan(batch) for batch in range(3)]
     assert [plan.streams[0].declared.partitions for plan in plans if plan] == [4, 8, 8]
     found = steps.comparison(store, backfill)
