@@ -53,7 +53,7 @@ def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_j
         show(f"This is {request}")
     with runner as used:
         steps.run(pipeline, store, request, used, docs, step)
-    found = steps.comparison(store, request)
+    found = steps.comparison(store, request, docs)
     swapped = steps.swap(store, request, digest(found), asked.why) if found.same and not found.changes else None
     if as_json:
         show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})

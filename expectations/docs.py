@@ -25,6 +25,7 @@ from great_expectations.render.view.view import DefaultJinjaPageView
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding
+from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.plan import Plan
 
 
@@ -69,6 +70,24 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
     return str(folder / name)
 
 
+def publish_comparison(site: Site, found: Comparison) -> str:
+    """Write the page of a backfill's comparison, and the index; the answer is the page's path in the folder."""
+    name, folder = f"backfill-{found.backfill}.html", site.folder / found.pipeline
+    folder.mkdir(parents=True, exist_ok=True)
+    sides: list[tuple[int, str, TableComparison | StateComparison]]
+    sides = [(table.batch, table.table, table) for table in found.tables]
+    sides += [(found.plans[-1][0], f"what {state.step} keeps", state) for state in found.states]
+    text = _template("backfill.html").render(found=found, sides=sides, digest=digest(found))
+    (folder / name).write_text(text)
+    prefix = f"{found.pipeline}/docs"
+    site.store.put(f"{prefix}/{name}", text.encode())
+    row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}
+    kept = {row["page"]: row for row in _kept(site, prefix, "backfills")} | {name: row}
+    site.store.put(f"{prefix}/backfills.json", canonical(sorted(kept.values(), key=lambda each: -each["number"])))
+    _put_index(site, found.pipeline)
+    return str(folder / name)
+
+
 def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
     prefix = f"{plan.pipeline}/docs"
     row = {
@@ -78,18 +97,27 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         "summary": page.summary,
         "page": name,
     }
-    kept = {row["page"]: row for row in json.loads(site.store.get(f"{prefix}/index.json") or b"[]")} | {name: row}
+    kept = {row["page"]: row for row in _kept(site, prefix, "index")} | {name: row}
     rows = sorted(kept.values(), key=lambda each: (-each["batch"], -each["attempt"]))
-    folder = site.folder / plan.pipeline
-    here = {row["page"] for row in rows if (folder / row["page"]).exists()}
-    address = f"{site.store.root}/{prefix}"
     site.store.put(f"{prefix}/index.json", canonical(rows))
-    site.store.put(f"{prefix}/index.html", _index(plan.pipeline, rows, set(kept), address).encode())
-    (folder / "index.html").write_text(_index(plan.pipeline, rows, here, address))
+    _put_index(site, plan.pipeline)
 
 
-def _index(pipeline: str, rows: Sequence[dict[str, Any]], here: set[str], address: str) -> str:
-    return _template("index.html").render(pipeline=pipeline, rows=rows, here=here, address=address)
+def _kept(site: Site, prefix: str, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(site.store.get(f"{prefix}/{name}.json") or b"[]")
+    return rows
+
+
+def _put_index(site: Site, pipeline: str) -> None:
+    """Make the index of what is listed in the store, there and in the folder, which may not have all pages."""
+    prefix, folder = f"{pipeline}/docs", site.folder / pipeline
+    rows, backfills = _kept(site, prefix, "index"), _kept(site, prefix, "backfills")
+    pages = {row["page"] for row in (*rows, *backfills)}
+    template, shown = _template("index.html"), {"pipeline": pipeline, "rows": rows, "backfills": backfills}
+    shown["address"] = f"{site.store.root}/{prefix}"
+    site.store.put(f"{prefix}/index.html", template.render(**shown, here=pages).encode())
+    here = {page for page in pages if (folder / page).exists()}
+    (folder / "index.html").write_text(template.render(**shown, here=here))
 
 
 def _page(plan: Plan, page: Page) -> str:

@@ -16,6 +16,7 @@ from batches.interpreter import Show, run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import STATES_KEPT
+from expectations.docs import Site, publish_comparison
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
@@ -104,13 +105,15 @@ def run(pipeline: Pipeline, store: Store, backfill: Backfill, runner: Runner, do
         run_batch(BatchRef.of(store, plan), runner, docs, show)
 
 
-def comparison(store: Store, backfill: Backfill) -> Comparison:
-    """Compare what the backfill gives with what readers see now, and store it.
+def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Comparison:
+    """Compare what the backfill gives with what readers see now, and store it; with `docs`, its page in Data Docs too.
 
     Raises Refused if a batch has not run, and CosetError if it gives other rows though the pipeline is the same.
     """
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
+    if docs is not None:
+        publish_comparison(Site(docs, store), found)
     if not found.same and not found.changes and not found.functions:
         raise CosetError(
             Finding(

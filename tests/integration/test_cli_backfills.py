@@ -55,11 +55,17 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> 
     assert typed("run", PIPELINE, "--runner", "local")
 
 
-def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store) -> None:
+def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store, tmp_path: Path) -> None:
     shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown
     assert "Compared: different: 20 keys of delays (batch 1)." in shown
     assert "The first keys that differ" in shown
+    page = (tmp_path / "delays" / "backfill-0.html").read_text()
+    assert "different: 20 keys of delays (batch 1)" in page
+    assert "{&#34;delay&#34;:21" in page
+    index = (tmp_path / "delays" / "index.html").read_text()
+    assert '<a href="backfill-0.html">open</a>' in index
+    assert index.count("batch-") >= 2
     (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown)
     told = json.loads(coset("backfills", CHANGED, "--json").stdout)
     assert (told["backfills"][0]["batches"], told["swaps"]) == ([1], [])
