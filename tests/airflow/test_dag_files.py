@@ -36,7 +36,10 @@ def bag(airflow: Path) -> object:
 
 def test_every_dag_file_is_found_and_imports(bag):
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"airport_traffic", "origin_weather", "tail_activity"}
+    assert set(bag.dags) == {
+        *("airport_traffic", "origin_weather", "tail_activity"),
+        *("tail_activity_backfill", "tail_activity_undo"),
+    }
 
 
 @pytest.mark.parametrize("name", ["tail_activity", "origin_weather"])
