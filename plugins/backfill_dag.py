@@ -128,7 +128,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
                 number = pieces.begin(pipeline, store_root(), _asked(params, settings))
             ref, sentence = pieces.next_batch(pipeline, store_root(), number)
             print(sentence)
-            check_waves(ref, waves, steps.groups_of_wave(ref, waves))
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves), "coset backfill")
             ti = get_current_context()["ti"]
             ti.xcom_push(key="backfill", value=number)
             ti.xcom_push(key="batch", value=asdict(ref))

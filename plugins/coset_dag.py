@@ -229,15 +229,15 @@ def _instead(pipeline: str) -> str:
     )
 
 
-def check_waves(batch: BatchRef, waves: int, more: Sequence[object]) -> None:
+def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: str = "coset run") -> None:
     """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
-    so many tasks."""
+    so many tasks. The command line runs them all the same."""
     if more:
         raise Refused(
             Finding(
                 f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
                 batch.plan_uri,
-                "run it with `coset run`, and give the DAG the settings that ask for so many tasks, or a larger fan_in",
+                f"run it with `{command}`, and give the DAG the settings that ask for so many tasks, or a larger fan_in",
             )
         )
 
@@ -247,6 +247,7 @@ def _asked(params: dict[str, Any], settings: Settings) -> Settings:
 
 
 def store_root() -> str:
+    """The root of the worker's store. Raises Refused if the environment names none."""
     root = os.environ.get("COSET_STORE")
     if not root:
         raise Refused(
@@ -256,4 +257,5 @@ def store_root() -> str:
 
 
 def docs_folder() -> Path:
+    """The folder of the Data Docs."""
     return Path(os.environ.get("COSET_DOCS") or Path(__file__).parents[1] / ".coset" / "docs")

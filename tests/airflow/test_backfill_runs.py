@@ -108,32 +108,44 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
 def answering(dag_id: str, chosen: str) -> Iterator[Future[str]]:
     """Whoever is asked in a run of the DAG meanwhile answers so; gives what was shown."""
     with ThreadPoolExecutor(1) as pool:
-        shown = pool.submit(_answer, dag_id, chosen)
-        yield shown
+        yield pool.submit(_answer, dag_id, chosen)
 
 
 def _answer(dag_id: str, chosen: str) -> str:
-    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
-    from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
-    from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
     from airflow.utils.state import TaskInstanceState
     from sqlalchemy import select
 
-    ann, payload = SimpleAuthManagerUser(username="ann", role="admin"), UpdateHITLDetailPayload(chosen_options=[chosen])
-    waiting = select(TaskInstance).where(
+    asked = select(TaskInstance).where(
         TaskInstance.dag_id == dag_id, TaskInstance.state == TaskInstanceState.AWAITING_INPUT
     )
     for _ in range(240):
         with create_session() as session:
-            task = session.scalars(waiting).first()
-            if task is not None:
-                body = task.hitl_detail.body
-                update_hitl_detail(dag_id, task.run_id, task.task_id, payload, ann, session)
-                return str(body)
+            waiting = session.scalars(asked).first()
+            if waiting is not None:
+                try:
+                    return _answered(waiting, chosen, session)
+                except BaseException:
+                    # The run waits for an answer for ever.
+                    waiting.state = TaskInstanceState.FAILED
+                    session.commit()
+                    raise
         time.sleep(0.5)
     raise AssertionError("nobody was asked")
+
+
+def _answered(waiting: Any, chosen: str, session: Any) -> str:
+    """Answer as the page does."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+    from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+    from airflow.models.hitl import HITLDetail
+
+    ann, payload = SimpleAuthManagerUser(username="ann", role="admin"), UpdateHITLDetailPayload(chosen_options=[chosen])
+    body = str(session.get(HITLDetail, waiting.id).body)
+    update_hitl_detail(waiting.dag_id, waiting.run_id, waiting.task_id, payload, ann, session)
+    return body
 
 
 def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed, store_root, tmp_path):
