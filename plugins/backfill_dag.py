@@ -1,9 +1,9 @@
 """From a pipeline to the Airflow DAGs that run its published batches again, and that take such a backfill back.
 
 A run of the DAG takes one batch and then starts the run for the next one, because each batch can be planned only once
-the one before it has run, and Airflow cannot map a task over groups inside of what is mapped over batches. So the
-groups of a batch are mapped as in the pipeline's own DAG, are cleared one by one, and go where their state lies. The
-run of the last batch compares, asks for approval if anything differs, and swaps.
+the one before it has run, and because Airflow cannot map a task over groups inside of a task group that is mapped over
+batches. So the groups of a batch are mapped as in the pipeline's own DAG, are cleared one by one, and go where their
+state lies. The run of the last batch compares, asks for approval if anything differs, and swaps.
 """
 
 from __future__ import annotations

@@ -233,11 +233,12 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: st
     """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
     so many tasks. The command line runs them all the same."""
     if more:
+        then = f"run it with `{command}`, and give the DAG the settings that ask for so many tasks, or a larger fan_in"
         raise Refused(
             Finding(
                 f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
                 batch.plan_uri,
-                f"run it with `{command}`, and give the DAG the settings that ask for so many tasks, or a larger fan_in",
+                then,
             )
         )
 
