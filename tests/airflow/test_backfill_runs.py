@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from batches import steps
+from batches.backfills import pieces
 from batches.backfills.backfill import backfill, backfills
 from batches.backfills.steps import compared
 from batches.backfills.swaps import swaps
@@ -102,6 +103,12 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     plans = [request.ledger(store).plan(batch) for batch in request.batches]
     assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
     assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
+
+    # Cleared, and so run again: what is done is found done.
+    again = pieces.compare("tail_activity", store_root, 0)
+    assert not again.needs_approval
+    assert "is in place: tail_activity at version 3" in pieces.swap("tail_activity", store_root, 0, again.digest, "")
+    assert len(list(swaps(store, "tail_activity"))) == 1
 
 
 @contextmanager
