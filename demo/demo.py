@@ -19,7 +19,7 @@ from batches.planning import preview
 from batches.runners import children
 from cli.output import progress, show, show_table, step
 from dags.pipelines.tail_activity import pipeline
-from demo import comparison, traffic
+from demo import again, comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home
 from demo.landing import PARTS, land
 from partitioning.documents.ledger import Ledger
@@ -80,12 +80,14 @@ def _run_airflow(home: Home) -> None:
 
 
 def _run(home: Home) -> None:
-    ledger = Ledger(S3Store(STORE), _NAME)
+    store = S3Store(STORE)
+    ledger = Ledger(store, _NAME)
     arrived = S3Store(LANDING)
     # Set when all of a part is published; landing what is there already changes nothing.
     taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
     parts = [part for part in taken if arrived.head(taken[part]) is None]
-    with home.with_spark() if parts or preview(pipeline, ledger.store).plan else nullcontext():
+    left = parts or preview(pipeline, ledger.store).plan or not again.is_decided(store)
+    with home.with_spark() if left else nullcontext():
         for part in parts:
             with step(f"land part {part}") as said:
                 said.append(_counted(land(part, SOURCE)))
@@ -93,8 +95,10 @@ def _run(home: Home) -> None:
             traffic.run(home)
             arrived.put_new(taken[part], b"")
         sentence = _run_batches(home, ledger)
+        if not again.is_decided(store):
+            again.run(home, store)
     show(sentence, "")
-    _show_results(home, ledger)
+    _show_results(home, store, ledger)
 
 
 def _counted(landed: Mapping[str, int]) -> str:
@@ -188,7 +192,7 @@ def _environment(home: Home) -> Mapping[str, str]:
     return os.environ | home.airflow_environment()
 
 
-def _show_results(home: Home, ledger: Ledger) -> None:
+def _show_results(home: Home, store: S3Store, ledger: Ledger) -> None:
     """The plan, the batches, where the reports lie, and the results beside the raw data's."""
     plan = ledger.standing().published
     assert plan is not None
@@ -197,6 +201,7 @@ def _show_results(home: Home, ledger: Ledger) -> None:
         if section.title in stages:
             show_table(f"The plan of batch {plan.batch}. {section.title}", section.columns, section.rows, section.notes)
     show_table("Batches", ("batch", "verdict", "why", "published"), _batches(ledger, plan))
+    again.show_results(store)
     show(f"Data Docs: {home.docs / _NAME / 'index.html'}", "")
     results = comparison.compare(ledger, _NAME)
     notes = [

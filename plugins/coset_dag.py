@@ -25,10 +25,12 @@ from plugins.task_group import TaskGroupOperator, failure
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
+# What the name of a pipeline's backfill DAG ends with.
+BACKFILL = "_backfill"
 _LABEL = "{{ task.name }}"
-_ANYWHERE: Places = {}
+ANYWHERE: Places = {}
 # Waves without groups are skipped; if planning is, so is all that follows.
-_AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
 
 def coset_dag(
@@ -36,7 +38,7 @@ def coset_dag(
     *,
     schedule: Any = None,
     settings: Settings = DEFAULTS,
-    places: Places = _ANYWHERE,
+    places: Places = ANYWHERE,
     clean: bool = False,
     **dag_kwargs: Any,
 ) -> DAG:
@@ -62,24 +64,24 @@ def coset_dag(
         waves = most_waves(pipeline, settings)
         planned = _plan_task(pipeline, settings, places, waves)
         ref = planned["batch"]
-        run = [_run(planned, places, wave) for wave in range(waves)]
+        run = [run_wave(planned, places, wave) for wave in range(waves)]
         after = [_clean_task(pipeline)] if clean else []
         chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
     return dag
 
 
-def _run(planned: Any, places: Places, wave: int) -> Any:
+def run_wave(planned: Any, places: Places, wave: int) -> Any:
     """A task for each group of a wave. It starts when the wave before has ended; either may be empty."""
     if wave == 0:
         return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL).expand_kwargs(planned)
     # Airflow maps over what a task returns, and over nothing else that it leaves.
     groups = _groups_task(places, wave)(planned["batch"])
-    run = TaskGroupOperator.partial(task_id=f"run_wave_{wave}", map_index_template=_LABEL, trigger_rule=_AFTER_A_WAVE)
+    run = TaskGroupOperator.partial(task_id=f"run_wave_{wave}", map_index_template=_LABEL, trigger_rule=AFTER_A_WAVE)
     return run.expand_kwargs(groups)
 
 
-def _params(settings: Settings) -> dict[str, Param]:
-    """The form of a manual run. An open batch is taken up as it was planned, whatever is said of the plan."""
+def plan_params(settings: Settings) -> dict[str, Param]:
+    """The fields of a form that say how to plan."""
     return {
         "scheme": Param(
             str(settings.scheme) if settings.scheme else None,
@@ -98,6 +100,12 @@ def _params(settings: Settings) -> dict[str, Param]:
             description="How many Spark jobs the tasks are grouped into.",
             section="Plan",
         ),
+    }
+
+
+def _params(settings: Settings) -> dict[str, Param]:
+    """The form of a manual run. An open batch is taken up as it was planned, whatever is said of the plan."""
+    return plan_params(settings) | {
         "limit": Param(
             settings.limit,
             type=["null", "integer"],
@@ -120,16 +128,16 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
     @task
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
-        with _failures():
+        with failures():
             check_run_type(get_current_context()["dag_run"])
-            ref, sentence = steps.plan(pipeline, _store_root(), _asked(params, settings), again=params["again"])
+            ref, sentence = steps.plan(pipeline, store_root(), _asked(params, settings), again=params["again"])
             print(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
             print(steps.plan_page(ref))
             check_waves(ref, waves, steps.groups_of_wave(ref, waves))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
-            return _groups(ref, places, 0)
+            return groups_given(ref, places, 0)
 
     return plan()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
@@ -138,13 +146,13 @@ def _groups_task(places: Places, wave: int) -> Any:
     @task(task_id=f"groups_of_wave_{wave}")
     def groups_of_wave(ref: dict[str, str]) -> list[dict[str, Any]]:
         """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
-        with _failures():
-            return _groups(BatchRef(**ref), places, wave)
+        with failures():
+            return groups_given(BatchRef(**ref), places, wave)
 
     return groups_of_wave
 
 
-def _groups(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
+def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
     """For each task group of a wave, what its operator is given."""
     return [
         {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
@@ -152,32 +160,32 @@ def _groups(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
     ]
 
 
-@task(trigger_rule=_AFTER_A_WAVE)
+@task(trigger_rule=AFTER_A_WAVE)
 def audit(ref: dict[str, str]) -> None:
     """Make the audit tables from the receipts of all groups."""
-    with _failures():
+    with failures():
         print(steps.audit(BatchRef(**ref)))
 
 
 @task
 def check(ref: dict[str, str]) -> None:
     """Let Great Expectations judge the audit tables and the rows, and decide."""
-    with _failures():
-        print(steps.check(BatchRef(**ref), _docs_folder()))
+    with failures():
+        print(steps.check(BatchRef(**ref), docs_folder()))
 
 
 @task
 def publish(ref: dict[str, str]) -> None:
     """Make rows and offsets visible together."""
-    with _failures():
+    with failures():
         print(steps.publish(BatchRef(**ref)))
 
 
 @task
 def report(ref: dict[str, str]) -> None:
     """Print what was read, decided and published, and where the Data Docs are."""
-    with _failures():
-        print(steps.report(BatchRef(**ref), _docs_folder()))
+    with failures():
+        print(steps.report(BatchRef(**ref), docs_folder()))
 
 
 def _clean_task(pipeline: Pipeline) -> Any:
@@ -187,14 +195,14 @@ def _clean_task(pipeline: Pipeline) -> Any:
         from batches.sweeping import sweep  # noqa: PLC0415  Airflow parses this file
         from partitioning.documents.store import S3Store  # noqa: PLC0415
 
-        with _failures():
-            print(f"Removed {sweep(pipeline, S3Store(_store_root()))}")
+        with failures():
+            print(f"Removed {sweep(pipeline, S3Store(store_root()))}")
 
     return clean()
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def failures() -> Iterator[None]:
     """Errors as Airflow's, which are retried or not."""
     try:
         yield
@@ -209,20 +217,28 @@ def check_run_type(run: Any) -> None:
             Finding(
                 "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
                 f"run {run.run_id}",
-                "start the DAG by hand, or wait for its schedule: each run takes all that has arrived",
+                _instead(run.dag_id.removesuffix(BACKFILL)),
             )
         )
 
 
-def check_waves(batch: BatchRef, waves: int, more: Sequence[object]) -> None:
+def _instead(pipeline: str) -> str:
+    return (
+        f"to run published batches again, start its DAG {pipeline}{BACKFILL}, or `coset backfill {pipeline} --from N "
+        "--to N`; for what has arrived meanwhile start the DAG by hand, or wait for its schedule"
+    )
+
+
+def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: str = "coset run") -> None:
     """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
-    so many tasks."""
+    so many tasks. The command line runs them all the same."""
     if more:
+        then = f"run it with `{command}`, and give the DAG the settings that ask for so many tasks, or a larger fan_in"
         raise Refused(
             Finding(
                 f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
                 batch.plan_uri,
-                "run it with `coset run`, and give the DAG the settings that ask for so many tasks, or a larger fan_in",
+                then,
             )
         )
 
@@ -231,7 +247,8 @@ def _asked(params: dict[str, Any], settings: Settings) -> Settings:
     return Settings.parse(**{name: params[name] for name in ("scheme", "groups", "limit")}, base=settings)
 
 
-def _store_root() -> str:
+def store_root() -> str:
+    """The root of the worker's store. Raises Refused if the environment names none."""
     root = os.environ.get("COSET_STORE")
     if not root:
         raise Refused(
@@ -240,5 +257,6 @@ def _store_root() -> str:
     return root
 
 
-def _docs_folder() -> Path:
+def docs_folder() -> Path:
+    """The folder of the Data Docs."""
     return Path(os.environ.get("COSET_DOCS") or Path(__file__).parents[1] / ".coset" / "docs")

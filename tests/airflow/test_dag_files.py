@@ -25,6 +25,20 @@ TASKS = {
     "publish": {"report"},
     "report": set(),
 }
+BACKFILL = {
+    "preview": {"plan"},
+    "plan": {"run", "groups_of_wave_1", "audit", "check", "then", "compare"},
+    "run": {"run_wave_1"},
+    "groups_of_wave_1": {"run_wave_1"},
+    "run_wave_1": {"audit"},
+    "audit": {"check"},
+    "check": {"then"},
+    "then": {"next_batch", "compare"},
+    "next_batch": set(),
+    "compare": {"approve", "swap"},
+    "approve": {"swap"},
+    "swap": set(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +50,22 @@ def bag(airflow: Path) -> object:
 
 def test_every_dag_file_is_found_and_imports(bag):
     assert bag.import_errors == {}
-    assert set(bag.dags) == {"airport_traffic", "origin_weather", "tail_activity"}
+    assert set(bag.dags) == {
+        *("airport_traffic", "origin_weather", "tail_activity"),
+        *("tail_activity_backfill", "tail_activity_undo"),
+    }
 
 
 @pytest.mark.parametrize("name", ["tail_activity", "origin_weather"])
 def test_a_dag_is_planned_run_audited_checked_published_and_reported_in_this_order(bag, name):
     dag = bag.dags[name]
     assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == TASKS
+
+
+def test_a_backfill_is_previewed_planned_run_compared_approved_and_swapped_in_this_order(bag):
+    dag = bag.dags["tail_activity_backfill"]
+    assert {task.task_id: task.downstream_task_ids for task in dag.tasks} == BACKFILL
+    assert [task.task_id for task in bag.dags["tail_activity_undo"].tasks] == ["undo"]
 
 
 def test_a_dag_runs_once_at_a_time_and_does_not_catch_up(bag):
@@ -68,7 +91,7 @@ def test_plugins_load_without_errors(airflow):
 
 
 def test_parsing_a_dag_file_imports_nothing_heavy(airflow):
-    code = "import sys, dags.tail_activity, dags.origin_weather; print(*sys.modules)"
+    code = "import sys, dags.tail_activity, dags.origin_weather, dags.tail_activity_backfill; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not HEAVY & set(done.stdout.split())
 
@@ -98,6 +121,7 @@ def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
         (finding,) = caught.value.findings
         assert finding.what.startswith("Airflow's backfill goes by dates, and a batch by offsets")
         assert finding.where == "run backfill__2026-01-01"
+        assert "start its DAG tail_activity_backfill, or `coset backfill tail_activity --from N --to N`" in finding.then
 
 
 def test_the_plan_task_of_a_backfills_run_fails_for_good_and_plans_nothing(airflow: Path) -> None:

@@ -17,6 +17,10 @@ from tests.started import kill_all_that_name, started
 
 pytestmark = pytest.mark.timeout(1800)
 FOLDERS = {"airflow", "docs", "lock", "logs", "s3"}
+RUN_AGAIN = (
+    "Batch 0 was run again under tasks(12), with 12 tasks instead of 4, found identical, and swapped: "
+    "readers see the same 11,109 rows in tail_activity version 4 as in version 3."
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,7 @@ def test_the_demo_goes_on_after_a_kill_and_its_results_equal_the_raw_data(home: 
     assert done.returncode == 0, done.stderr
     assert "Of 4,043 aircraft, 0 have a figure that differs." in done.stdout
     assert "gcd(12, 8) = 4" in done.stdout
+    assert done.stdout.count(RUN_AGAIN) == 1
     assert done.stdout.count("all 10 expectations met") == 3
     assert "Of 107 airports, 0 have a figure that differs." in done.stdout
     moved = done.stdout.partition("Airports: what moved")[2].splitlines()[3:6]
@@ -64,6 +69,7 @@ def test_a_second_demo_has_nothing_to_do_and_starts_no_airflow(home: Path) -> No
     done = subprocess.run(command(home), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Nothing to do: no new records since batch 2")
+    assert RUN_AGAIN in done.stdout
     assert time.monotonic() - began < 60
     assert sorted((home / "logs").iterdir()) == logs
 

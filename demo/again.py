@@ -1,0 +1,71 @@
+"""The demo's backfill: its first batch is run again under another scheme, found identical, and put in place."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from batches.backfills import steps
+from batches.backfills.backfill import backfill
+from batches.backfills.steps import Asked
+from batches.backfills.swaps import finish, swaps
+from batches.runners.connect import Connect
+from cli.output import show, step
+from dags.pipelines.tail_activity import pipeline
+from demo.home import STORE, Home
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import CosetError, Finding
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+
+_SCHEME = "tasks(12)"
+_WHY = "the demo shows it"
+
+
+def is_decided(store: S3Store) -> bool:
+    """Whether the backfill is put in place, or is going to be."""
+    return any(swaps(store, pipeline.name))
+
+
+def run(home: Home, store: S3Store) -> None:
+    """Run the first batch again on the Spark server, beside what is published; compare, and swap."""
+    request = steps.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
+    with Connect(os.environ["SPARK_MASTER"], "1GB") as runner:
+        steps.run(pipeline, store, request, runner, home.docs, step)
+    with step("compare and swap") as said:
+        found = steps.comparison(store, request)
+        said.append(str(found))
+        steps.swap(store, request, digest(found), _WHY)
+
+
+def show_results(store: S3Store) -> None:
+    """One line on the backfill. Raises CosetError if readers did not see the same rows before and after."""
+    swapped, request = finish(store, pipeline.name), backfill(store, pipeline.name, 0)
+    assert swapped is not None
+    before, now = (_tasks(ledger) for ledger in (Ledger(store, pipeline.name), request.ledger(store)))
+    for table, version in swapped.tables.items():
+        rows = _seen(table, version)
+        if rows != _seen(table, version - 1):
+            raise CosetError(Finding("a backfill changed the rows", f"{table}, version {version}", "report this"))
+        said = (
+            f"Batch 0 was run again under {_SCHEME}, with {now} tasks instead of {before}, found identical, and swapped"
+        )
+        seen = f"readers see the same {len(rows):,} rows in {table} version {version} as in version {version - 1}"
+        show(f"{said}: {seen}.", "")
+
+
+def _tasks(ledger: Ledger) -> int:
+    plan = ledger.plan(0)
+    assert plan is not None
+    return sum(len(stage.tasks) for stage in plan.stages)
+
+
+def _seen(table: str, version: int) -> pa.Table:
+    """The rows of a version of the table, but for the task that gave each."""
+    delta = DeltaTable(folder(STORE, table), version=version, storage_options=storage_options())
+    return delta.to_pyarrow_table().drop_columns(["_task"]).sort_by([("_batch", "ascending"), ("tailnum", "ascending")])

@@ -1,0 +1,244 @@
+"""The backfill DAG in whole runs: a form, batch after batch, the comparison, somebody's approval, swap and undo."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.backfills import pieces
+from batches.backfills.backfill import backfill, backfills
+from batches.backfills.steps import compared
+from batches.backfills.swaps import swaps
+from batches.interpreter import run_batch
+from batches.runners.local import Local
+from dags.pipelines.tail_activity import pipeline as tail_activity
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.model.backfill import Turn
+from sources.s3 import storage_options
+from tests.pipelines.late_flights import late_flights
+
+FORM = {"from": 0, "to": 0, "scheme": None, "groups": 2, "why": "a hot topic", "backfill": None}
+RAN = dict.fromkeys([("preview", -1), ("plan", -1), ("run", 0), ("run", 1)], "success")
+PROVED = dict.fromkeys([("audit", -1), ("check", -1), ("then", -1)], "success")
+
+
+@pytest.fixture
+def parsed(airflow, store_root, tmp_path, monkeypatch):
+    """Gives the DAGs of a file."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    def parse(text):
+        (tmp_path / "parsed.py").write_text(f'"""Airflow: DAGs of a test."""\n\n{text}\n')
+        local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
+        monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": "parsed"} | local]))
+        return DagBag(dag_folder=str(tmp_path)).dags
+
+    return parse
+
+
+def publish(pipeline, root, docs, limit=None):
+    ref, _ = steps.plan(pipeline, root, Settings(groups=1, limit=limit))
+    assert ref is not None
+    with Local(processes=1) as runner:
+        run_batch(ref, runner, docs, lambda _: nullcontext([]))
+
+
+def seen(root, table, *columns):
+    delta = DeltaTable(f"{root}/tables/{table}", storage_options=storage_options())
+    return sorted(tuple(row.values()) for row in delta.to_pyarrow_table(columns=[*columns]).to_pylist())
+
+
+def states(run):
+    return {(task.task_id, task.map_index): task.state for task in run.get_task_instances()}
+
+
+def triggered(dag_id):
+    """The forms of the runs that were started by runs."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.types import DagRunType
+
+    return [run.conf for run in DagRun.find(dag_id=dag_id) if run.run_type == DagRunType.OPERATOR_TRIGGERED]
+
+
+def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_same(airflow, store_root, tmp_path):
+    from airflow.dag_processing.dagbag import DagBag
+
+    for _ in range(2):
+        publish(tail_activity, store_root, tmp_path, limit=1000)
+    before, dag = (
+        seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay"),
+        DagBag().dags["tail_activity_backfill"],
+    )
+    form = FORM | {"to": 1, "scheme": "tasks(6)"}
+    skipped = {("groups_of_wave_1", -1): "success", ("run_wave_1", -1): "skipped"}
+
+    first = dag.test(run_conf=form)
+    assert states(first) == RAN | PROVED | skipped | {("next_batch", -1): "success"} | dict.fromkeys(
+        [("compare", -1), ("approve", -1), ("swap", -1)], "skipped"
+    )
+    (following,) = triggered(dag.dag_id)
+    assert following == form | {"backfill": 0}
+    assert list(swaps(S3Store(store_root), "tail_activity")) == []
+
+    second = dag.test(run_conf=following)
+    assert states(second) == RAN | PROVED | skipped | dict.fromkeys([("compare", -1), ("swap", -1)], "success") | {
+        ("next_batch", -1): "skipped",
+        ("approve", -1): "skipped",
+    }
+    store = S3Store(store_root)
+    (request,) = backfills(store, "tail_activity")
+    assert (request.batches, request.why) == ((0, 1), "a hot topic")
+    assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(Turn.SWAP, "a hot topic")]
+    plans = [request.ledger(store).plan(batch) for batch in request.batches]
+    assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
+    assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
+
+    # Cleared, and so run again: what is done is found done.
+    again = pieces.compare("tail_activity", store_root, 0)
+    assert not again.needs_approval
+    assert "is in place: tail_activity at version 3" in pieces.swap("tail_activity", store_root, 0, again.digest, "")
+    assert len(list(swaps(store, "tail_activity"))) == 1
+
+
+@contextmanager
+def answering(dag_id: str, chosen: str) -> Iterator[Future[str]]:
+    """Whoever is asked in a run of the DAG meanwhile answers so; gives what was shown."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(_answer, dag_id, chosen)
+
+
+def _answer(dag_id: str, chosen: str) -> str:
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from airflow.utils.state import TaskInstanceState
+    from sqlalchemy import select
+
+    asked = select(TaskInstance).where(
+        TaskInstance.dag_id == dag_id, TaskInstance.state == TaskInstanceState.AWAITING_INPUT
+    )
+    for _ in range(240):
+        with create_session() as session:
+            waiting = session.scalars(asked).first()
+            if waiting is not None:
+                try:
+                    return _answered(waiting, chosen, session)
+                except BaseException:
+                    # The run waits for an answer for ever.
+                    waiting.state = TaskInstanceState.FAILED
+                    session.commit()
+                    raise
+        time.sleep(0.5)
+    raise AssertionError("nobody was asked")
+
+
+def _answered(waiting: Any, chosen: str, session: Any) -> str:
+    """Answer as the page does."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
+    from airflow.api_fastapi.core_api.routes.public.hitl import update_hitl_detail
+    from airflow.models.hitl import HITLDetail
+
+    ann, payload = SimpleAuthManagerUser(username="ann", role="admin"), UpdateHITLDetailPayload(chosen_options=[chosen])
+    body = str(session.get(HITLDetail, waiting.id).body)
+    update_hitl_detail(waiting.dag_id, waiting.run_id, waiting.task_id, payload, ann, session)
+    return body
+
+
+def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed, store_root, tmp_path):
+    publish(late_flights(60), store_root, tmp_path / "docs")
+    before, store = seen(store_root, "late", "tailnum", "n"), S3Store(store_root)
+    dags = parsed(
+        "from plugins.backfill_dag import coset_backfill_dag, coset_undo_dag\n"
+        "from tests.pipelines.late_flights import late_flights\n\n"
+        "backfill, undo = coset_backfill_dag(late_flights(120)), coset_undo_dag(late_flights(120))"
+    )
+    dag = dags["late_flights_backfill"]
+
+    with answering(dag.dag_id, "Reject") as answer:
+        rejected = dag.test(run_conf=FORM)
+    found = compared(store, backfill(store, "late_flights", 0))
+    assert found is not None
+    shown = answer.result()
+    assert "The pipeline was changed: late: SQL of late." in shown
+    assert f"{found.tables[0].keys:,} keys differ in late (batch 0)" in shown
+    assert "a hot topic" in shown
+    assert digest(found) in shown
+    assert all(row in shown for _, row, _ in found.tables[0].first)
+    assert {name: state for (name, _), state in states(rejected).items() if name in {"approve", "swap"}} == {
+        "approve": "success",
+        "swap": "skipped",
+    }
+    assert (list(swaps(store, "late_flights")), seen(store_root, "late", "tailnum", "n")) == ([], before)
+
+    with answering(dag.dag_id, "Approve"):
+        approved = dag.test(run_conf=FORM | {"backfill": 0})
+    assert approved.state == "success"
+    (swap,) = swaps(store, "late_flights")
+    assert (swap.approved, swap.why) == (digest(found), "a hot topic, approved by ann")
+    rows = seen(store_root, "late", "tailnum", "n")
+    assert 0 < sum(row[1] for row in rows) < sum(row[1] for row in before)
+
+    undone = dags["late_flights_undo"].test(run_conf={"backfill": 0, "why": "they were wanted"})
+    assert undone.state == "success"
+    assert [(swap.turn, swap.why) for swap in swaps(store, "late_flights")][1] == (Turn.UNDO, "they were wanted")
+    assert seen(store_root, "late", "tailnum", "n") == before
+
+
+@pytest.mark.parametrize(
+    "bad", [{"from": -1}, {"to": "x"}, {"why": ""}, {"groups": 0}, {"scheme": 4}, {"backfill": -1}]
+)
+def test_a_form_out_of_bounds_is_refused(airflow, bad):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    from dags.tail_activity_backfill import backfill as dag
+
+    ((name, value),) = bad.items()
+    with pytest.raises(ParamValidationError):
+        dag.params[name] = value
+
+
+def test_a_form_has_to_say_which_batches_and_why(airflow):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    from dags.tail_activity_backfill import backfill, undo
+
+    for dag, form in ((backfill, {"from": 1, "to": 1, "why": "again"}), (undo, {"backfill": 0, "why": "wrong"})):
+        for missing in form:
+            params = copy.deepcopy(dag.params)
+            params.update({name: value for name, value in form.items() if name != missing})
+            with pytest.raises(ParamValidationError, match=missing):
+                params.validate()
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"to": 2}, "batches 0 to 2 were asked for, but batches 0 to 0 are published"),
+        ({"from": 1, "to": 0}, "batches 1 to 0 were asked for"),
+        ({"scheme": "sideways"}, "sideways"),
+    ],
+)
+def test_what_cannot_be_run_again_is_refused_without_a_retry_and_nothing_is_stored(
+    form, told, airflow, store_root, tmp_path
+):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from dags.tail_activity_backfill import backfill as dag
+
+    publish(tail_activity, store_root, tmp_path, limit=100)
+    stored = [entry.key for entry in S3Store(store_root).list("")]
+    preview: Any = dag.get_task("preview")
+    with pytest.raises(AirflowFailException, match=told):
+        preview.python_callable(params=FORM | form)
+    assert [entry.key for entry in S3Store(store_root).list("")] == stored
