@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -11,19 +11,18 @@ from msgspec import to_builtins
 from batches.backfills import gaps as found_gaps
 from batches.backfills import steps
 from batches.backfills.backfill import backfill, backfills
+from batches.backfills.pages import comparison_sections, preview_sections
 from batches.backfills.steps import Asked
 from batches.backfills.swaps import swaps
 from batches.runners.runner import Runner
 from cli import pipelines
 from cli.output import show, show_json, show_table, step
-from partitioning.authoring.pipeline import Pipeline
-from partitioning.diff.diff import diff
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
-from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
-from partitioning.model.plan import Plan, StateInput
-from partitioning.sections import size
+from partitioning.model.backfill import Backfill, Swap, Swapped, Turn
+from partitioning.model.plan import Plan
+from partitioning.sections import Section
 
 __all__ = ["Asked", "gaps", "listed", "preview", "run", "swap", "undo"]
 
@@ -40,9 +39,10 @@ def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
             ]
         )
         return
-    columns = ("batch", "records", "bytes", "tasks before", "tasks now", "groups before", "groups now", "results")
-    rows = [(*_row(before, now), str(diff(before, now).results).partition(":")[0]) for before, now in pairs]
-    show_table(f"What a backfill of {pipeline.name} would run", columns, rows, list(_notes(pipeline, root, pairs)))
+    seconds = _seconds(Ledger(S3Store(root), pipeline.name), [before for before, _ in pairs])
+    _show(preview_sections(pipeline.name, pairs))
+    if seconds is not None:
+        show(f"The tasks of the first runs took {seconds:,.0f} seconds in all.")
 
 
 def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_j
     if as_json:
         show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
         return
-    _show_comparison(found)
+    _show(comparison_sections(found))
     if swapped is not None:
         show(_said(swapped, Turn.SWAP))
     else:
@@ -112,27 +112,13 @@ def gaps(named: str, root: str, *, as_json: bool) -> None:
         show_table(f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next"), rows)
 
 
-def _row(before: Plan, now: Plan) -> tuple[object, ...]:
-    read = sum(partition.bytes for stream in before.streams for partition in stream.partitions)
-    were, are = _shape(before), _shape(now)
-    return before.batch, f"{before.records:,}", size(read), were["tasks"], are["tasks"], were["groups"], are["groups"]
+def _show(sections: Iterable[Section]) -> None:
+    for shown in sections:
+        show_table(shown.title, shown.columns, shown.rows, shown.notes)
 
 
 def _shape(plan: Plan) -> dict[str, int]:
     return {"tasks": sum(len(stage.tasks) for stage in plan.stages), "groups": len(plan.groups)}
-
-
-def _notes(pipeline: Pipeline, root: str, pairs: tuple[tuple[Plan, Plan], ...]) -> Iterator[str]:
-    seconds = _seconds(Ledger(S3Store(root), pipeline.name), [before for before, _ in pairs])
-    if seconds is not None:
-        yield f"The tasks of the first runs took {seconds:,.0f} seconds in all."
-    last = pairs[-1][0]
-    keeps = sorted({step.name for stage in last.stages for step in stage.steps if step.state})
-    if keeps:
-        yield f"Later batches go on from what {', '.join(keeps)} keep after batch {last.batch}: it must stay the same."
-    reads = sum(isinstance(read, StateInput) for _, now in pairs for stage in now.stages for read in stage.inputs)
-    if reads:
-        yield "Nothing is stored yet; what a batch keeps is known to the next one once it has run."
 
 
 def _seconds(ledger: Ledger, plans: list[Plan]) -> float | None:
@@ -154,28 +140,8 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     elif found is None:
         show(f"{one} is not compared yet: run `coset backfill` with the same words again")
     else:
-        _show_comparison(found)
+        _show(comparison_sections(found))
         show(f"Its digest is {digest(found)}")
-
-
-def _show_comparison(found: Comparison) -> None:
-    columns = ("batch", "table", "rows before", "rows now", "keys that differ")
-    rows = [
-        (table.batch, table.table, f"{table.rows[0]:,}", f"{table.rows[1]:,}", f"{table.keys:,}")
-        for table in found.tables
-    ]
-    notes = [f"Compared: {found}."]
-    if found.changes:
-        notes.append(f"The pipeline was changed: {'; '.join(found.changes)}.")
-    rows += [
-        (found.plans[-1][0], f"what {state.step} keeps", f"{state.rows[0]:,}", f"{state.rows[1]:,}", f"{state.keys:,}")
-        for state in found.states
-    ]
-    show_table(f"Backfill {found.backfill} of {found.pipeline}", columns, rows, notes)
-    first = [(table.batch, table.table, *difference) for table in found.tables for difference in table.first]
-    first += [(found.plans[-1][0], state.step, *difference) for state in found.states for difference in state.first]
-    if first:
-        show_table("The first keys that differ", ("batch", "table", "key", "before", "now"), first)
 
 
 def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[Turn]:
@@ -196,9 +162,7 @@ def _batches(one: Backfill) -> str:
 
 
 def _said(swapped: Swapped, to: Turn) -> str:
-    tables = ", ".join(f"{table} at version {version}" for table, version in swapped.tables.items())
-    verb = "is in place" if to is Turn.SWAP else "is taken back"
-    return f"It {verb}: {tables or 'no table had to change'}"
+    return f"It {'is in place' if to is Turn.SWAP else 'is taken back'}: {swapped}"
 
 
 def _plain(swapped: Swapped | None) -> object:

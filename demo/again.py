@@ -47,7 +47,7 @@ def show_results(store: S3Store) -> None:
     """One line on the backfill. Raises CosetError if readers did not see the same rows before and after."""
     swapped, request = finish(store, pipeline.name), backfill(store, pipeline.name, 0)
     assert swapped is not None
-    before, now = (_tasks(ledger) for ledger in (Ledger(store, pipeline.name), request.ledger(store)))
+    before, now = (_tasks(ledger) for ledger in (Ledger(store, pipeline.name), Ledger(store, request.name)))
     for table, version in swapped.tables.items():
         rows = _seen(table, version)
         if rows != _seen(table, version - 1):

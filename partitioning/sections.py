@@ -80,9 +80,9 @@ def cut(words: Sequence[str]) -> str:
     return ", ".join([*words[:MOST_WORDS], *more])
 
 
-def many(count: int, noun: str) -> str:
+def many(count: int, noun: str, plural: str = "") -> str:
     """A count and its noun: `1 task`, `1,200 records`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {plural or f'{noun}s'}"
 
 
 def size(count: int) -> str:

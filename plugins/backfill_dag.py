@@ -113,7 +113,7 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
             else:
                 print(f"Backfill {params['backfill']} goes on")
 
-    return preview()  # type: ignore[call-arg]  # Airflow gives it the params
+    return preview()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
 
 def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
@@ -153,7 +153,7 @@ def _then_task(pipeline: Pipeline, number: Any) -> Any:
         ti.xcom_push(key="run_id", value=f"{run_id.partition('__batch_')[0]}__batch_{left[0]}")
         return "next_batch"
 
-    return then(number)  # type: ignore[call-arg]
+    return then(number)  # type: ignore[call-arg, misc]
 
 
 def _next_run(dag_id: str, then: Any) -> TriggerDagRunOperator:
@@ -213,7 +213,7 @@ def _undo_task(pipeline: Pipeline) -> Any:
         with failures():
             print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"]))
 
-    return undo()  # type: ignore[call-arg]
+    return undo()  # type: ignore[call-arg, misc]
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Asked:

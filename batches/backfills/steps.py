@@ -11,7 +11,7 @@ from pathlib import Path
 from batches.backfills.backfill import backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
 from batches.backfills.planning import planned_again
-from batches.backfills.swaps import turn
+from batches.backfills.swaps import in_place, turn
 from batches.interpreter import Show, run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
@@ -94,22 +94,31 @@ def run(pipeline: Pipeline, store: Store, backfill: Backfill, runner: Runner, do
 
     Raises what a batch raises.
     """
-    ledger = Ledger(store, backfill.name)
-    settings = Settings.read(backfill.settings, str(backfill))
     for batch in backfill.batches:
-        plan = ledger.plan(batch)
-        if plan is None or plan.pipeline != backfill.name:
-            with show(f"plan batch {batch}") as said:
-                plan = ledger.put_plan(planned_again(pipeline, ledger, batch, settings))
-                said.append(f"Batch {batch} is planned again: {plan.records:,} records")
+        with show(f"plan batch {batch}") as said:
+            plan = planned(pipeline, store, backfill, batch)
+            said.append(f"Batch {batch} is planned again: {plan.records:,} records")
         run_batch(BatchRef.of(store, plan), runner, docs, show)
+
+
+def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) -> Plan:
+    """The plan of a batch, stored; those before it have run. Raises Refused as `planned_again`."""
+    ledger = Ledger(store, backfill.name)
+    plan = ledger.plan(batch) if ledger.has_plan(batch) else None
+    if plan is not None:
+        return plan
+    return ledger.put_plan(planned_again(pipeline, ledger, batch, Settings.read(backfill.settings, str(backfill))))
 
 
 def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Comparison:
     """Compare what the backfill gives with what readers see now, and store it; with `docs`, its page in Data Docs too.
 
-    Raises Refused if a batch has not run, and CosetError if it gives other rows though the pipeline is the same.
+    If they see it already, it is what they saw before. Raises Refused if a batch has not run, and CosetError if it
+    gives other rows though the pipeline is the same.
     """
+    known = compared(store, backfill)
+    if known and in_place(store, backfill):
+        return known
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
     if docs is not None:
@@ -131,8 +140,9 @@ def compared(store: Store, backfill: Backfill) -> Comparison | None:
     return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
-def swap(store: Store, backfill: Backfill, approved: str, why: str) -> Swapped:
-    """Let readers see the backfill's rows. `approved` is the digest of the comparison that was looked at.
+def swap(store: Store, backfill: Backfill, approved: str, why: str, who: str = "") -> Swapped:
+    """Let readers see the backfill's rows. `approved` is the digest of the comparison that was looked at; by `who`, if
+    that is not the user of this process.
 
     Raises Refused if it is not the one that there is, and as `swaps.turn`.
     """
@@ -145,12 +155,12 @@ def swap(store: Store, backfill: Backfill, approved: str, why: str) -> Swapped:
                 f"look at it again: `coset backfills {backfill.pipeline} --number {backfill.number}`",
             )
         )
-    return turn(store, backfill, found, Turn.SWAP, who=_who(), why=why, at=_now())
+    return turn(store, backfill, found, Turn.SWAP, who=who or _who(), why=why, at=_now())
 
 
-def undo(store: Store, backfill: Backfill, why: str) -> Swapped:
+def undo(store: Store, backfill: Backfill, why: str, who: str = "") -> Swapped:
     """Let readers see the rows that there were before. Raises as `swaps.turn`."""
-    return turn(store, backfill, _compared(store, backfill), Turn.UNDO, who=_who(), why=why, at=_now())
+    return turn(store, backfill, _compared(store, backfill), Turn.UNDO, who=who or _who(), why=why, at=_now())
 
 
 def _compared(store: Store, backfill: Backfill) -> Comparison:

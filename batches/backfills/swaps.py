@@ -33,6 +33,11 @@ def in_force(store: Store, pipeline: str, batch: int) -> Ledger:
     return Ledger(store, _standing(pipeline, swaps(store, pipeline)).get(batch, [pipeline])[-1])
 
 
+def in_place(store: Store, backfill: Backfill) -> bool:
+    """Whether readers see its rows of some batch."""
+    return any(in_force(store, backfill.pipeline, batch).pipeline == backfill.name for batch in backfill.batches)
+
+
 def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
     """The ledger with what is kept after a batch, for the batches after it.
 
@@ -69,12 +74,16 @@ def finish(store: Store, pipeline: str) -> Swapped | None:
 def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, who: str, why: str, at: str) -> Swapped:
     """Let readers see the rows of a backfill, or those again that there were before it.
 
-    Raises Refused, with all findings, if that is so already, if what is published is not what was compared, or if the
-    backfill keeps other state; Conflict if somebody else decided at the same time.
+    It may be repeated: what is so already is found so. Raises Refused, with all findings, if what is published is not
+    what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
+    time.
     """
     pipeline = backfill.pipeline
     finish(store, pipeline)
     decided = list(swaps(store, pipeline))
+    mine = [swap for swap in decided if swap.backfill == backfill.number]
+    if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
+        return _receipt_of(store, mine[-1])
     standing = _standing(pipeline, iter(decided))
     findings = list(_misfits(store, backfill, comparison, to, standing))
     if findings:
@@ -201,10 +210,15 @@ def _swapped(store: Store, decided: list[Swap]) -> dict[str, int]:
     """The versions of tables in which the swap was committed that is taken back now."""
     undone = decided[-1].backfill
     last = next(swap for swap in reversed(decided[:-1]) if (swap.backfill, swap.turn) == (undone, Turn.SWAP))
-    where = _receipt(last.pipeline, last.number)
+    return _receipt_of(store, last).tables
+
+
+def _receipt_of(store: Store, swap: Swap) -> Swapped:
+    """The receipt of a swap that is done."""
+    where = _receipt(swap.pipeline, swap.number)
     data = store.get(where)
     assert data is not None
-    return decode(Swapped, data, f"{store.root}/{where}").tables
+    return decode(Swapped, data, f"{store.root}/{where}")
 
 
 def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[Artefact, ...]]]:

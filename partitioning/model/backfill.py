@@ -117,7 +117,8 @@ class Comparison(Document, frozen=True):
         differ = {f"{table.table} (batch {table.batch})": table.keys for table in self.tables if not table.same}
         differ |= {f"what {state.step} keeps": state.keys for state in self.states if not state.same}
         if not differ:
-            return f"identical: {sum(table.rows[1] for table in self.tables):,} rows of {len(self.plans):,} batches"
+            rows = sum(table.rows[1] for table in self.tables)
+            return f"identical: {many(rows, 'row')} of {many(len(self.plans), 'batch', 'batches')}"
         listed = ", ".join(f"{many(keys, 'key')} of {name}" for name, keys in differ.items())
         return f"different: {listed}"
 
@@ -159,3 +160,7 @@ class Swapped(Document, frozen=True):
     number: int
     swap: str
     tables: dict[str, int]
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{table} at version {version}" for table, version in self.tables.items())
+        return listed or "no table had to change"

@@ -23,6 +23,7 @@ from batches.runners.local import Local
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
@@ -100,7 +101,7 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     (request,) = backfills(store, "tail_activity")
     assert (request.batches, request.why) == ((0, 1), "a hot topic")
     assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(Turn.SWAP, "a hot topic")]
-    plans = [request.ledger(store).plan(batch) for batch in request.batches]
+    plans = [Ledger(store, request.name).plan(batch) for batch in request.batches]
     assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
     assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
 

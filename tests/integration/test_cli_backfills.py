@@ -49,7 +49,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> 
     found = json.loads(coset("backfills", PIPELINE, "--number", "0", "--json").stdout)["comparison"]
     refused(coset("swap", PIPELINE, "0", "--approve", "sha256:0"), "sha256:0 was approved")
     assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
-    refused(coset("swap", PIPELINE, "0", "--approve", found["digest"]), "delays.backfill-0 is in place already")
+    assert "at version 5" in typed("swap", PIPELINE, "0", "--approve", found["digest"])
     refused(coset("undo", PIPELINE, "7"), "there is no backfill 7")
     assert typed("gaps", PIPELINE).startswith("No gaps: published batches hold all offsets of delays")
     assert typed("run", PIPELINE, "--runner", "local")
