@@ -97,13 +97,13 @@ def _progress(pipeline: Pipeline, published: Plan | None, discovered: dict[str, 
     }
     for stream in pipeline.streams:
         for number in range(stream.partitions):
-            done, latest, beginning = committed.get((stream.name, number)), None, 0
+            done, latest, lag = committed.get((stream.name, number)), None, None
             if stream.name in discovered:
                 here = discovered[stream.name].partitions[number]
-                latest, beginning = here.end, here.beginning
-            lag = None if latest is None else latest - (beginning if done is None else done)
-            known = lag is None or lag >= 0
-            yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag if known else None)
+                latest = here.end
+                start = here.beginning if done is None else done
+                lag = sum(file.held(start, file.end) for file in here.files) if latest >= start else None
+            yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag)
 
 
 def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:

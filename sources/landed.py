@@ -20,6 +20,7 @@ from pyarrow.fs import FileSystem
 
 from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
@@ -34,6 +35,7 @@ _READ_AT_ONCE = 16
 
 _OFFSET_TYPES = ("BIGINT",)
 _LAND_AGAIN = "remove the file and land it again"
+_SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,10 @@ class _Discovery:
         for file, footer in read:
             if footer.first is not None and footer.last is not None:
                 self._check_offsets(file, footer, footer.first, footer.last)
-                input_file = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, footer.last + 1)
-                files[file.partition].append(input_file)
+                end = footer.last + 1
+                missing = end - footer.first - footer.rows if self._stream.sparse else 0
+                pinned = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, end, missing)
+                files[file.partition].append(pinned)
         partitions = []
         for number, listed in files.items():
             listed.sort(key=lambda file: (file.start, file.end, file.path))
@@ -202,9 +206,11 @@ class _Discovery:
     def _check_offsets(self, file: _Named, footer: _Footer, first: int, last: int) -> None:
         if file.start != first:
             self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, _LAND_AGAIN)
-        if (span := last + 1 - first) != footer.rows:
+        span = last + 1 - first
+        if span < footer.rows or (span > footer.rows and not self._stream.sparse):
             what = "a gap" if span > footer.rows else "a duplicate"
-            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, _LAND_AGAIN)
+            then = _LAND_AGAIN if span < footer.rows else f"{_LAND_AGAIN}, or {_SAY_SPARSE}"
+            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then)
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -220,8 +226,9 @@ class _Discovery:
                 offsets = OffsetRange(partition, other.start, min(one.end, other.end))
                 self._found(f"overlap: two files hold {offsets}", where, "remove one of them and land the rest again")
             elif one.end < other.start:
-                offsets = OffsetRange(partition, one.end, other.start)
-                self._found(f"gap: no file holds {offsets}", where, "land the files that are missing")
+                hole = OffsetRange(partition, one.end, other.start)
+                if explained(self._stream, hole, ()) is Explained.NOBODY:
+                    self._found(f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 
     def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> tuple[Column, ...]:

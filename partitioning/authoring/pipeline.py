@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from msgspec import UnsetType
+
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
@@ -14,7 +16,7 @@ from partitioning.model.graph import Graph, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import NullKeys, Stream
+from partitioning.model.streams import DENSE, NullKeys, Sparse, Stream, sparseness
 
 T = TypeVar("T")
 
@@ -99,9 +101,14 @@ class Pipeline:
         offset: str = "_offset",
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
+        offsets: str = DENSE,
     ) -> Flow:
-        """Declare an input whose new records are read once, batch by batch."""
-        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=False)
+        """Declare an input whose new records are read once, batch by batch.
+
+        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N.
+        """
+        missing = sparseness(offsets, f"stream {name!r}")
+        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, missing, table=False)
 
     def table(
         self,
@@ -114,9 +121,14 @@ class Pipeline:
         offset: str = "_offset",
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
+        offsets: str = DENSE,
     ) -> Flow:
-        """Declare an input that is read whole in every batch; the latest record of each key counts."""
-        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=True)
+        """Declare an input that is read whole in every batch; the latest record of each key counts.
+
+        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N.
+        """
+        missing = sparseness(offsets, f"stream {name!r}")
+        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, missing, table=True)
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
@@ -137,13 +149,15 @@ class Pipeline:
         offset: str,
         null_keys: str,
         hash: str,
+        sparse: Sparse | UnsetType,
         *,
         table: bool,
     ) -> Flow:
         # The stream's own check says which words are none.
         words: Any = {"key_format": key_format, "null_keys": null_keys}
         at = source or self.source
-        stream = Stream(name, at, key, partitions, offset=offset, hash=hash, table=table, **words).checked()
+        stream = Stream(name, at, key, partitions, offset=offset, hash=hash, table=table, sparse=sparse, **words)
+        stream = stream.checked()
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream

@@ -144,6 +144,6 @@ def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None:
+    if value is None or value is msgspec.UNSET:
         return _ABSENT
     return ", ".join(value) if isinstance(value, tuple) else str(value)

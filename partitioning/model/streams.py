@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+
+from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import check_name
@@ -19,13 +22,48 @@ class NullKeys(StrEnum):
     OWN_TASK = "own task"
 
 
+class Sparse(Value, frozen=True):
+    """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
+
+    >>> print(Sparse(500))
+    sparse(500)
+    """
+
+    gap: int
+
+    def __str__(self) -> str:
+        return f"sparse({self.gap})"
+
+
+DENSE = "dense"
+# Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
+USUAL_GAP = 100
+_SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
+
+
+def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
+    """What a stream says of missing offsets. Raises Refused for words that say nothing.
+
+    >>> print(sparseness("sparse", "views"), sparseness("sparse(500)", "views"), sparseness("dense", "views"))
+    sparse(100) sparse(500) UNSET
+    """
+    if offsets == DENSE:
+        return UNSET
+    match = _SPARSE.fullmatch(offsets)
+    if match is None:
+        then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
+        raise Refused(Finding(f"unknown offsets {offsets!r}", where, then))
+    return Sparse(int(match["gap"] or USUAL_GAP))
+
+
 class Stream(Value, frozen=True):
     """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout.
 
     `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
-    `java`, the import path of a function, or `opaque` if it is not known.
+    `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
+    offsets; plans of others do not say it.
     """
 
     name: str
@@ -37,6 +75,7 @@ class Stream(Value, frozen=True):
     null_keys: NullKeys = NullKeys.REFUSE
     hash: str = MURMUR2
     table: bool = False
+    sparse: Sparse | UnsetType = UNSET
 
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with the declaration itself."""
@@ -73,14 +112,27 @@ class Column(Value, frozen=True, order=True, gc=False):
     type: str
 
 
-class InputFile(Value, frozen=True, order=True, gc=False):
-    """A landed file as the plan pins it: `start` (first offset, as in its name) and `end` (last + 1)."""
+class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
+    """A landed file as the plan pins it: `start` (first offset, as in its name), `end` (last + 1), and how many of the
+    offsets between them it does not hold, by the number of records in its footer."""
 
     path: str
     size: int
     etag: str
     start: int
     end: int
+    missing: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many it holds."""
+        return self.end - self.start - self.missing
+
+    def held(self, start: int, end: int) -> int:
+        """How many records it holds with the offsets [start, end); if it lacks some and these are a part of it, about
+        so many."""
+        common = max(0, min(self.end, end) - max(self.start, start))
+        return common if not self.missing else self.records * common // (self.end - self.start)
 
     def share(self, start: int, end: int) -> int:
         """How many of its bytes the offsets [start, end) have, if all records are of one size."""

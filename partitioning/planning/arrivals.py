@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import StreamPartition
+from partitioning.model.gaps import Explained, explained
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
-from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.planning.changeover import changeovers
 
 
@@ -40,6 +41,7 @@ def arrivals(
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
             committed = ends[partition.partition] if partition.partition < len(ends) else first
             findings.extend(_offsets(stream, partition, committed))
+            findings.extend(_cut_file(stream, partition, committed))
             whole = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(stream, partition, committed, None if whole else limit))
         planned.append(PlannedStream(stream, discovery.columns, tuple(partitions)))
@@ -94,21 +96,54 @@ def _offsets(stream: Stream, discovered: DiscoveredPartition, committed: int) ->
             "restore the landed files, or give the new topic another stream name",
         )
     elif discovered.beginning > committed and not stream.table:
-        yield Finding(
-            f"offsets start at {discovered.beginning}, but only those before {committed} are committed: "
-            f"[{committed},{discovered.beginning}) is lost",
-            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
-            "restore the landed files of that range",
-        )
+        hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, discovered.beginning)
+        if explained(stream, hole, ()) is Explained.NOBODY:
+            yield Finding(
+                f"offsets start at {discovered.beginning}, but only those before {committed} are committed: "
+                f"[{committed},{discovered.beginning}) is lost",
+                f"{hole.partition} in {stream.source}",
+                "restore the landed files of that range",
+            )
+
+
+def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> Iterator[Finding]:
+    """That a batch would begin within a file with missing offsets, of which nobody knows how many records are left."""
+    for file in discovered.files:
+        if file.missing and file.start < start < file.end and not stream.table:
+            yield Finding(
+                f"offset {start} is within a file of {file.records:,} records with the offsets "
+                f"[{file.start},{file.end}), so how many of them are left is not known",
+                f"{StreamPartition(stream.name, discovered.partition)} in {file.path}",
+                f"begin with a file, at offset {file.start} or {file.end}, or land the records from {start} on in a "
+                "file of their own",
+            )
 
 
 def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
     start = discovered.beginning if stream.table else committed
-    end = max(discovered.end, start)
-    if limit is not None:
-        end = min(end, start + limit)
+    end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
     files = tuple(file for file in discovered.files if max(file.start, start) < min(file.end, end))
     if len(files) == len(discovered.files):
         files = discovered.files  # one tuple, not two: there may be a million
     size = sum(file.share(start, end) for file in files)
-    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files)
+    missing = end - start - sum(file.held(start, end) for file in files)
+    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files, missing)
+
+
+def _end(files: Sequence[InputFile], start: int, limit: int) -> int:
+    """Where a batch ends that takes at most so many records from `start` on.
+
+    Files with missing offsets are taken whole: the first also if it has more records.
+    """
+    end, left = start, limit
+    for file in files:
+        first = max(file.start, start)
+        count = file.held(first, file.end) if first < file.end else 0
+        if not count:
+            continue
+        if count > left and (not file.missing or left < limit):
+            return end if file.missing else first + left
+        end, left = file.end, left - count
+        if left <= 0:
+            break
+    return end

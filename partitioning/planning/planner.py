@@ -102,7 +102,7 @@ def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> d
 
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
     """What is known without an earlier batch: how many records of each stream have arrived."""
-    return Statistics(batch, {stream.name: sum(p.end - p.start for p in stream.partitions) for stream in streams})
+    return Statistics(batch, {stream.name: sum(p.records for p in stream.partitions) for stream in streams})
 
 
 def _groups(
