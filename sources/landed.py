@@ -10,9 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,6 +23,9 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.sections import cut
+from partitioning.values import replace
+from sources.evolution import Evolution
+from sources.file_columns import FileColumns, UnknownType, columns_of, type_named
 from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
 
 _FILE = re.compile(
@@ -52,7 +53,7 @@ class _Named:
 class _Footer:
     """What a file's footer says; `first` and `last` offset are None in a file without records."""
 
-    columns: tuple[Column, ...]
+    columns: FileColumns
     rows: int
     first: int | None
     last: int | None
@@ -103,7 +104,7 @@ class _Discovery:
         named = self._named()
         footers = list(zip(named, pool.map(self._footer, named), strict=True))
         read = [(file, footer) for file, footer in footers if footer is not None]
-        columns = self._columns(read)
+        evolution = self._columns(read)
         files: dict[int, list[InputFile]] = {number: [] for number in range(stream.partitions)}
         for file, footer in read:
             if footer.first is not None and footer.last is not None:
@@ -118,7 +119,8 @@ class _Discovery:
             if number not in self._doubtful:
                 self._check_sequence(number, listed)
             partitions.append(DiscoveredPartition(number, tuple(listed)))
-        return Discovered(stream.name, columns, tuple(partitions))
+        columns = evolution.columns, tuple(partitions), evolution.lacking, evolution.never_null
+        return Discovered(stream.name, *columns)
 
     def _named(self) -> list[_Named]:
         """The stream's files whose names can be read; findings for all others."""
@@ -170,14 +172,14 @@ class _Discovery:
         try:
             with self._store.open_input_file("/".join(split(file.uri))) as source:
                 parquet = pq.ParquetFile(source)
-                columns = _columns(parquet.schema_arrow.remove_metadata())
+                columns = columns_of(parquet.schema_arrow.remove_metadata())
                 rows = parquet.metadata.num_rows
                 offset = self._stream.offset
                 # A missing or mistyped offset column is reported with the other columns.
-                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns:
+                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns.columns:
                     return _Footer(columns, rows, None, None)
                 return _Footer(columns, rows, *(_statistics(parquet, offset) or self._read(parquet, file)))
-        except (pa.ArrowException, OSError, _UnknownType) as error:
+        except (pa.ArrowException, OSError, UnknownType) as error:
             self._doubtful.add(file.partition)
             self._unread(file.uri, error)
             return None
@@ -188,7 +190,7 @@ class _Discovery:
             self._unreachable.append(Finding(f"the store did not give the file: {said}", uri, AGAIN))
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
-        elif isinstance(error, _UnknownType):
+        elif isinstance(error, UnknownType):
             self._found(f"{said}, a type that DuckDB does not have", uri, "land the column in another type")
         else:
             self._found(f"the file is truncated or no Parquet: {said}", uri, _LAND_AGAIN)
@@ -231,26 +233,32 @@ class _Discovery:
                     self._found(f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 
-    def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> tuple[Column, ...]:
-        """The columns that all files with records share, with findings for what does not fit."""
-        if not files:
-            return ()
-        files = [(file, footer) for file, footer in files if footer.rows] or files
-        first, footer = files[0]
-        wanted = {column.name: column.type for column in footer.columns}
-        for file, other in files[1:]:
-            types = {column.name: column.type for column in other.columns}
-            differing = [
-                f"{name} is {types.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
-                for name in wanted | types
-                if types.get(name) != wanted.get(name)
-            ]
-            if differing:
-                where = f"{file.uri}, compared with {first.uri}"
-                self._found(f"columns differ: {'; '.join(differing)}", where, "land both with the same columns")
-        self._check_column("key", self._stream.key, self._stream.key_format.column_types, wanted, first.uri)
-        self._check_column("offset", self._stream.offset, _OFFSET_TYPES, wanted, first.uri)
-        return footer.columns
+    def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> Evolution:
+        """The columns of all files with records, with findings for what does not fit."""
+        stream = self._stream
+        evolution = Evolution((), (), frozenset((stream.key, stream.offset)), self._casts())
+        in_order = [(file, footer) for file, footer in files if footer.rows] or files
+        for file, footer in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
+            self._findings.extend(
+                replace(finding, what=f"{stream.name}: {finding.what}")
+                for finding in evolution.add(file.uri, file.partition, footer.columns)
+            )
+        if in_order:
+            first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
+            self._check_column("key", stream.key, stream.key_format.column_types, types, first.uri)
+            self._check_column("offset", stream.offset, _OFFSET_TYPES, types, first.uri)
+            for name in stream.casts.keys() - types.keys():
+                then = f"correct its name; there are {', '.join(types)}"
+                self._found(f"there is no column {name!r} to cast", first.uri, then)
+        return evolution
+
+    def _casts(self) -> dict[str, str]:
+        """The columns that are read as other types, by DuckDB's names of these."""
+        casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
+        for name in (name for name, kind in casts.items() if kind is None):
+            what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
+            self._found(what, f"stream {self._stream.name!r}", "name a type as DuckDB has it")
+        return {name: kind for name, kind in casts.items() if kind is not None}
 
     def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
         wanted = " or ".join(types)
@@ -279,30 +287,3 @@ def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMeta
     names = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
     for group in range(parquet.metadata.num_row_groups):
         yield parquet.metadata.row_group(group).column(names.index(column))
-
-
-@lru_cache(maxsize=64)
-def _columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """The columns of an Arrow schema, with the types that DuckDB gives them."""
-    with duckdb.connect() as connection:
-        try:
-            relation = connection.from_arrow(schema.empty_table())
-        except duckdb.Error as error:
-            raise _UnknownType([field for field in schema if not _is_known(connection, field)]) from error
-        # Of names that differ in case only DuckDB would change one.
-        return tuple(Column(name, str(kind)) for name, kind in zip(schema.names, relation.types, strict=True))
-
-
-def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:
-    try:
-        connection.from_arrow(pa.schema([field]).empty_table())
-    except duckdb.Error:
-        return False
-    return True
-
-
-class _UnknownType(Exception):
-    """Raised for columns of types that DuckDB does not have."""
-
-    def __init__(self, fields: Sequence[pa.Field]) -> None:
-        super().__init__(", ".join(f"column {field.name!r} is {field.type}" for field in fields))

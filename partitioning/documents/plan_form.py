@@ -48,7 +48,7 @@ def _fields(value: Value) -> dict[str, Any]:
     fields = msgspec.structs.asdict(value)
     if value.__struct_config__.omit_defaults:
         kept = {field.name: field.default for field in msgspec.structs.fields(value)}
-        return {name: held for name, held in fields.items() if held != kept[name]}
+        return {name: held for name, held in fields.items() if held is not kept[name] and held != kept[name]}
     return {name: held for name, held in fields.items() if held is not msgspec.UNSET}
 
 

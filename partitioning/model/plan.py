@@ -56,12 +56,17 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
         return replace(self, start=span.start, end=span.end, bytes=size, files=files, missing=missing)
 
 
-class PlannedStream(Value, frozen=True):
-    """A stream in this batch: its declaration, its columns, and every partition by number."""
+class PlannedStream(Value, frozen=True, omit_defaults=True):
+    """A stream in this batch: its declaration, its columns, and every partition by number.
+
+    New files are `lacking` some of the columns, which are read as null; `required` ones no file allows to be null.
+    """
 
     declared: Stream
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
+    lacking: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

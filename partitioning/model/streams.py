@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import UNSET, UnsetType
@@ -63,7 +64,7 @@ class Stream(Value, frozen=True):
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
-    offsets; plans of others do not say it.
+    offsets; columns in `cast` are read as these types, whatever a file says. Plans of other streams say neither.
     """
 
     name: str
@@ -76,6 +77,12 @@ class Stream(Value, frozen=True):
     hash: str = MURMUR2
     table: bool = False
     sparse: Sparse | UnsetType = UNSET
+    cast: Mapping[str, str] | UnsetType = UNSET
+
+    @property
+    def casts(self) -> Mapping[str, str]:
+        """The columns that are read as types of their own."""
+        return self.cast or {}
 
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with the declaration itself."""
@@ -92,6 +99,8 @@ class Stream(Value, frozen=True):
             wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KeyFormat)}")
         if self.null_keys not in tuple(NullKeys):
             wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
+        for name in self.casts.keys() & {self.key, self.offset}:
+            wrong(f"column {name!r} cannot be cast", "keys and offsets are read as they were landed")
         findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
         if not self.source.startswith("s3://"):
             wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
@@ -157,8 +166,13 @@ class DiscoveredPartition(Value, frozen=True):
 
 
 class Discovered(Value, frozen=True):
-    """What was found of a stream: its columns and every declared partition, by number."""
+    """What was found of a stream: its columns and every declared partition, by number.
+
+    Some files are `lacking` some columns, which are null there; `required` ones no file allows to be null.
+    """
 
     stream: str
     columns: tuple[Column, ...]
     partitions: tuple[DiscoveredPartition, ...]
+    lacking: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()

@@ -44,7 +44,8 @@ def arrivals(
             findings.extend(_cut_file(stream, partition, committed))
             whole = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(stream, partition, committed, None if whole else limit))
-        planned.append(PlannedStream(stream, discovery.columns, tuple(partitions)))
+        columns = discovery.columns, tuple(partitions), discovery.lacking, discovery.required
+        planned.append(PlannedStream(stream, *columns))
     if findings:
         raise Refused(*findings)
     return tuple(planned)
