@@ -91,7 +91,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     """The batch after those that there are, newly planned."""
     published = standing.published
     ledger = Ledger(store, pipeline.name)
-    discovered = discover(pipeline.streams, published)
+    discovered = discover(pipeline.streams, published, settings.accept_loss)
     plan = plan_batch(
         pipeline,
         discovered,

@@ -275,7 +275,8 @@ def _why(
     asked = sum(len(answer.results) for answer in answers)
     of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
     read = of_streams[["input", "partition"]].drop_duplicates()
-    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed)
+    lost = sum(len(loss) for loss in plan.lost)
+    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed, lost)
 
 
 def _plain(

@@ -76,6 +76,10 @@ def explained(stream: Stream, hole: OffsetRange, losses: Iterable[OffsetRange]) 
 def next_step(hole: OffsetRange) -> str:
     """What to do about a hole that nobody explains."""
     declare = f'declare offsets="sparse({len(hole)})"'
-    return (
-        f"land the files that are missing; if no record was there, as in a compacted or transactional topic, {declare}"
-    )
+    nothing = f"if no record was there, as in a compacted or transactional topic, {declare}"
+    return f"land the files that are missing; {nothing}; {go_on_without(hole)}"
+
+
+def go_on_without(hole: OffsetRange) -> str:
+    """How to accept a loss."""
+    return f"`--accept-loss '{hole}'` of `coset plan` and `coset run` goes on without them, and records the loss"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 
 from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import check_name
+from partitioning.model.offsets import Span, check_name
 from partitioning.model.placement import MURMUR2, KeyFormat, hash_findings
 from partitioning.values import Value, replace
 
@@ -149,20 +150,30 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
 
 
 class DiscoveredPartition(Value, frozen=True):
-    """What a stream partition holds now: its files by offset, without a gap. `etags` pin their content."""
+    """What a stream partition holds now: its files by offset, pinned by their etags.
+
+    What was `read` before is not looked at again, and may be gone; the files are those that hold something else. The
+    first of them `landed` at that time.
+    """
 
     partition: int
     files: tuple[InputFile, ...] = ()
+    read: Span | None = None
+    landed: datetime | None = None
 
     @property
     def beginning(self) -> int:
-        """The earliest offset there is; 0 if nothing has arrived."""
+        """The earliest offset that there was; 0 if nothing has arrived."""
+        if self.read is not None:
+            return self.read.start
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
         """The next offset to arrive; 0 if nothing has."""
-        return self.files[-1].end if self.files else 0
+        if self.files:
+            return self.files[-1].end
+        return self.read.end if self.read is not None else 0
 
 
 class Discovered(Value, frozen=True):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused
+from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
+from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import VERSION, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
 from partitioning.model.statistics import Statistics
@@ -53,7 +57,7 @@ def plan_batch(
     limit = settings.limit
     if limit is not None and limit < 1:
         raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
-    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
+    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
     known = statistics or _arrived(batch, streams)
@@ -82,6 +86,7 @@ def plan_batch(
         key_sample=1,
         grouper=settings.grouper,
         starts=_starts(pipeline, settings, published),
+        losses=_losses(streams, settings) or UNSET,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
@@ -98,6 +103,18 @@ def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> d
     """The starts that were asked for, of stream partitions that no batch has read before."""
     read = {str(offsets.partition) for offsets in published.ranges()} if published else set()
     return {name: offset for name, offset in settings.starts.items() if name not in read}
+
+
+def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[OffsetRange, ...]:
+    """The offsets that are missing in what the batch reads, and that were accepted as lost."""
+    return tuple(
+        gap.offsets
+        for stream in streams
+        for planned in stream.partitions
+        if planned.missing and settings.accept_loss
+        for gap in gaps(stream.declared, planned.partition, planned.start, planned.files, settings.accept_loss)
+        if gap.explained is Explained.ACCEPTED
+    )
 
 
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
