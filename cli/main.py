@@ -178,6 +178,14 @@ def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) ->
 
 
 @app.command(cls=Command)
+def metrics(pipeline: Named, store: StoreRoot = None) -> None:
+    """Print how far each stream partition is, and what waits, as OpenMetrics text."""
+    from cli.metrics import show_metrics
+
+    raise typer.Exit(show_metrics(pipeline, _root(store)))
+
+
+@app.command(cls=Command)
 def assign(
     streams: Annotated[list[str], typer.Option("--stream", help="A stream and its partition count: views=8.")],
     scheme: Annotated[

@@ -21,7 +21,7 @@ class Known:
 
     columns: Sequence[Column] = ()
     required: Sequence[str] = ()
-    ends: Sequence[OffsetRange] = ()
+    ends: Mapping[int, OffsetRange] = field(default_factory=dict)
     read: Mapping[int, PlannedPartition] = field(default_factory=dict)
     pinned: Mapping[str, InputFile] = field(default_factory=dict)
 
@@ -31,7 +31,7 @@ class Known:
         before = next((each for each in published.streams if each.name == stream.name), None) if published else None
         if before is None:
             return cls()
-        ends = [before.range(planned.partition) for planned in before.partitions if planned.end]
+        ends = {planned.partition: before.range(planned.partition) for planned in before.partitions if planned.end}
         if _meaning(stream) != _meaning(before.declared):
             return cls(before.columns, before.required, ends)
         partitions = before.partitions[: stream.partitions]
@@ -39,6 +39,10 @@ class Known:
         files = (file for planned in partitions for file in planned.files)
         pinned = {file.path: file for file in files if stream.sparse or not file.missing}
         return cls(before.columns, before.required, ends, read, pinned)
+
+    def end(self, partition: int) -> int:
+        """Up to where a partition is published; of a table too, which is read whole all the same."""
+        return self.ends[partition].end if partition in self.ends else 0
 
     def committed(self, partition: int) -> int:
         """Up to where a partition was read."""

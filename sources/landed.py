@@ -130,9 +130,11 @@ class _Discovery:
             is_less = bool(there) and there[-1][0].end < read.end
             there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
         files = tuple(file for file, _ in there)
+        end = self._known.end(number)
+        unread = next((stored for file, stored in there if file.end > end), None)
         if number not in self._doubtful:
             self._check_sequence(number, files)
-        return DiscoveredPartition(number, files, read, there[0][1] if there else None)
+        return DiscoveredPartition(number, files, read, unread)
 
     def _footer(self, file: NamedFile) -> _Footer | None:
         """Read a file's footer; None and a finding if that cannot be done."""

@@ -107,7 +107,7 @@ class NewFiles:
     def _nothing_there(self) -> None:
         stream = self.stream
         if self.known.ends:
-            ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self.known.ends])
+            ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self.known.ends.values()])
             self._found(
                 f"no file is left of it, and it was read before: {ends}",
                 f"{stream.source.rstrip('/')}/{stream.name}/",

@@ -153,7 +153,7 @@ class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, pinned by their etags.
 
     What was `read` before is not looked at again, and may be gone; the files are those that hold something else. The
-    first of them `landed` at that time.
+    first that holds what is in no published batch `landed` at that time.
     """
 
     partition: int
