@@ -56,16 +56,14 @@ class LandedReader:
         return not any(pinned for _, pinned in self._pinned)
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The planned types, as the first file has them if it does, dictionaries decoded."""
+        """The planned types, as the first file has them if it does, dictionaries decoded; keys, offsets as landed."""
         written = self._first_schema
-        kinds = {column.name: column.type for column in columns_of(written).columns}
-        fields = (self._columns[name] for name in columns)
+        landed = {column.name for column in columns_of(written).columns if self._columns.get(column.name) == column}
+        landed |= {self._declared.key, self._declared.offset}
         return pa.schema(
             [
-                _plain(written.field(column.name))
-                if kinds.get(column.name) == column.type
-                else arrow_schema((column,)).field(0)
-                for column in fields
+                _plain(written.field(name)) if name in landed else arrow_schema((self._columns[name],)).field(0)
+                for name in columns
             ]
         )
 
