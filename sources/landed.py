@@ -55,10 +55,11 @@ def discover(
 
     `published` is the plan of the last published batch, if there is one: of what was read up to then only the columns
     are taken, from the plan, and the file that was read last is looked for; nothing else of it is listed or opened.
-    `losses` are accepted. Raises Refused, with all findings, if
-    anything that lies there is not what a sink writes: offsets with a gap, an overlap or a duplicate, names that
-    disagree with contents, files that cannot be read, or columns that do not fit the declaration or each other.
-    Raises Unreachable if the store does not give files.
+    `losses` are accepted.
+
+    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with a gap that
+    nobody explains, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or columns
+    that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
     """
     findings, unreachable = list[Finding](), list[Finding]()
     store = filesystem()

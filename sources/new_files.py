@@ -55,13 +55,12 @@ class NewFiles:
         there = self._named(listed(self._store, self.stream.name, known.starts(self.stream, self._some_keys())))
         if not there and not self.findings and not self._some_keys(always=True):
             self._nothing_there()
-        new = [file for file in there if file.pinned or file.start >= known.committed(file.partition)]
-        unchanged = {file.uri for file in new if file.pinned}
+        new = {file.uri: file for file in there if file.pinned or file.start >= known.committed(file.partition)}
         for number in known.read:
             last = known.last(number)
-            if last is not None and last.path not in unchanged:
-                new.extend(self._newest_read(number))
-        return new
+            if last is not None and (last.path not in new or new[last.path].pinned is None):
+                new |= {file.uri: file for file in self._newest_read(number)}
+        return list(new.values())
 
     def _newest_read(self, partition: int) -> list[NamedFile]:
         """The newest file of a partition that begins within what was read, if one is left."""

@@ -166,6 +166,16 @@ def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: S3Stor
     assert str(next_plan(store, made).ranges()[0]) == "views-0@[10000000002,10000000004)"
 
 
+def test_long_names_are_looked_at_once_if_the_file_that_was_read_last_is_gone(store: S3Store, tmp_path: Path) -> None:
+    made = views(store)
+    land(store, 0, 2_000_000_000)
+    gone = land(store, 0, 2_000_000_002)
+    published(store, made, tmp_path)
+    erase(store.root, gone.removeprefix(f"{store.root}/"))
+    land(store, 0, 2_000_000_004)
+    assert str(next_plan(store, made).ranges()[0]) == "views-0@[2000000004,2000000006)"
+
+
 def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store) -> None:
     plan = last(landed)
     erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
