@@ -166,7 +166,7 @@ def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: S3Stor
     assert str(next_plan(store, made).ranges()[0]) == "views-0@[10000000002,10000000004)"
 
 
-def test_long_names_are_looked_at_once_if_the_file_that_was_read_last_is_gone(store: S3Store, tmp_path: Path) -> None:
+def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: S3Store, tmp_path: Path) -> None:
     made = views(store)
     land(store, 0, 2_000_000_000)
     gone = land(store, 0, 2_000_000_002)
