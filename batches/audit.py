@@ -22,8 +22,19 @@ from partitioning.documents.receipts import all_left, receipts
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
+from partitioning.model.gaps import planned_gaps
 from partitioning.model.leaving import Left, leavings, partitions_of
-from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, StateInput, StreamInput, TaskRef
+from partitioning.model.plan import (
+    ExchangeInput,
+    Input,
+    Plan,
+    PlannedPartition,
+    PlannedStream,
+    ResultInput,
+    StateInput,
+    StreamInput,
+    TaskRef,
+)
 from partitioning.model.receipt import (
     MODULUS,
     Offender,
@@ -34,7 +45,7 @@ from partitioning.model.receipt import (
     least_and_most_read,
     range_digest,
 )
-from partitioning.model.streams import NullKeys
+from partitioning.model.streams import NullKeys, Sparse
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
@@ -142,7 +153,8 @@ def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """The offsets of a partition that the tasks of a stage have to account for, together."""
+    """The offsets of a partition that the tasks of a stage have to account for, together: [start, end), so many of
+    which are missing. `digest` is theirs, None if only those who read them can know it."""
 
     input: str
     partition: int
@@ -150,6 +162,8 @@ class _Expected:
     null_keys: NullKeys
     start: int
     end: int
+    missing: int
+    digest: str | None
 
 
 def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
@@ -159,10 +173,13 @@ def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
             stream = plan.stream(read.name)
             for planned in (stream.partitions[number] for number in read.numbers):
                 place = read.name, planned.partition, stream.declared.table, read.null_keys
-                yield _Expected(*place, planned.start, planned.end)
+                digest = None if isinstance(stream.declared.sparse, Sparse) else _digest(plan, stream, planned)
+                yield _Expected(*place, planned.start, planned.end, planned.missing, digest)
         case ExchangeInput() | ResultInput() | StateInput():
             for written in partitions_of(left, read.name, read.numbers):
-                yield _Expected(read.name, written.partition, False, NullKeys.OWN_TASK, written.start, written.end)
+                place = read.name, written.partition, False, NullKeys.OWN_TASK
+                digest = _text(range_digest(written.start, written.end))
+                yield _Expected(*place, written.start, written.end, 0, digest)
         case _:
             assert_never(read)
 
@@ -180,20 +197,44 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
         "null_keys": expected.null_keys.value,
         "start": expected.start,
         "end": expected.end,
-        "planned": expected.end - expected.start,
+        "planned": expected.end - expected.start - expected.missing,
         "read_min": least,
         "read_max": most,
         "taken": total("taken"),
         "dropped": total("dropped"),
         "nulls": total("nulls"),
         "refused_nulls": total("nulls") if expected.null_keys is NullKeys.REFUSE else 0,
-        "digest_planned": f"{range_digest(expected.start, expected.end):016x}",
-        "digest_found": f"{sum(int(seen.digest, 16) for seen in accounts) % MODULUS:016x}",
+        "digest_planned": _held(accounts) if expected.digest is None else expected.digest,
+        "digest_found": _text(sum(int(seen.digest, 16) for seen in accounts) % MODULUS),
         "disorder": total("disorder"),
         "foreign": total("foreign"),
         "stray": total("stray"),
         "keys": total("keys"),
     }
+
+
+def _digest(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> str:
+    """The digest of what is planned of a partition of a dense stream: its range but for what lies between files."""
+    missing = (gap.offsets for gap in planned_gaps(plan, stream.declared, planned)) if planned.missing else ()
+    lost = sum(range_digest(hole.start, hole.end) for hole in missing)
+    return _text((range_digest(planned.start, planned.end) - lost) % MODULUS)
+
+
+def _text(digest: int) -> str:
+    return f"{digest:016x}"
+
+
+def _held(accounts: Sequence[PartitionReceipt]) -> str:
+    """The digest of the offsets that tasks read of a partition of a sparse stream; empty if they do not agree.
+
+    Tasks that share a range read the same of it; those of several ranges are added up.
+    """
+    by_range: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for seen in accounts:
+        by_range[seen.start, seen.end].add(seen.held)
+    if any(len(digests) > 1 or "" in digests for digests in by_range.values()):
+        return ""
+    return _text(sum(int(held, 16) for digests in by_range.values() for held in digests) % MODULUS)
 
 
 def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:

@@ -13,7 +13,8 @@ import pandas as pd
 from batches.delta import Held, held
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.model.plan import Plan
+from partitioning.model.gaps import Explained, planned_gaps
+from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Continuity:
     """Two tables: `ends` has a row for each stream partition, `tables` one for each result table.
 
     `ends`: stream, partition, table, beginning, start, end; `published` is where the last published batch ended,
-    `asked` where a first batch was asked to begin; both may be missing.
+    `asked` where a first batch was asked to begin; both may be missing. How many offsets are `missing` by the plan;
+    how many its files `lack`, of which nobody explains so many (`unexplained`); and the first such gap (`gap`).
     `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
     published last to it (`ledger_batch`, `ledger_plan`); all may be missing.
     """
@@ -48,11 +50,24 @@ def _ends(plan: Plan, published: Plan | None) -> pd.DataFrame:
             "end": partition.end,
             "published": ended.get(f"{stream.name}-{partition.partition}"),
             "asked": plan.starts.get(f"{stream.name}-{partition.partition}"),
+            "missing": partition.missing,
+            **gap_figures(plan, stream, partition),
         }
         for stream in plan.streams
         for partition in stream.partitions
     ]
-    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64"})
+    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64", "gap": "string"})
+
+
+def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) -> dict[str, object]:
+    """What the planned files of a partition lack, by themselves."""
+    gaps = planned_gaps(plan, stream.declared, partition)
+    unexplained = [gap for gap in gaps if gap.explained is Explained.NOBODY]
+    return {
+        "lack": sum(gap.missing for gap in gaps),
+        "unexplained": sum(gap.missing for gap in unexplained),
+        "gap": str(unexplained[0].offsets) if unexplained else None,
+    }
 
 
 def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:

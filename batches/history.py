@@ -51,6 +51,6 @@ def _files(planned: PlannedPartition) -> tuple[InputFile, ...]:
     files = []
     for file in planned.files:
         start, end = max(file.start, planned.start), min(file.end, planned.end)
-        share = file.size * (end - start) // (file.end - file.start)
-        files.append(replace(file, start=start, end=end, size=share))
+        missing = end - start - file.held(start, end)
+        files.append(replace(file, start=start, end=end, size=file.share(start, end), missing=missing))
     return tuple(files)

@@ -98,7 +98,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         # A backfill may have taken the place of the batch that was published last.
         ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
-    discovered = discover(pipeline.streams, published)
+    discovered = discover(pipeline.streams, published, settings.accept_loss)
     plan = plan_batch(
         pipeline,
         discovered,
@@ -197,7 +197,7 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
     tasks = Counter(stage.wave for stage in plan.stages for _ in stage.tasks)
     groups = Counter(group.wave for group in plan.groups)
     longest = max(
-        (part.end - part.start for stream in plan.streams if not stream.declared.table for part in stream.partitions),
+        (part.records for stream in plan.streams if not stream.declared.table for part in stream.partitions),
         default=0,
     )
     differs = {
@@ -234,6 +234,8 @@ def _nothing_to_do(published: Plan | None) -> str:
         if not stream.declared.table or all(other.declared.table for other in published.streams)
     )
     since = f"no new records since batch {published.batch}"
+    if any(stream.declared.sparse for stream in published.streams):
+        return f"Nothing to do: {since}"
     return f"Nothing to do: {since} (all {committed:,} landed records are committed)"
 
 

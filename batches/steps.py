@@ -20,6 +20,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
+from partitioning.explain.missing import missing
 from partitioning.model.plan import TaskGroup
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown, size
@@ -161,7 +162,7 @@ def report(batch: BatchRef, docs_folder: Path) -> str:
     sections = list[Section]()
     if verdict is not None and verdict.decision is Decision.PUBLISH:
         tables = auditing.load(ledger, planned, verdict.attempt)
-        sections = [_coverage(tables.coverage), *_moved(tables.moved)]
+        sections = [_coverage(tables.coverage), *missing(planned), *_moved(tables.moved)]
     return "\n".join(
         [
             f"## {planned.pipeline}, batch {planned.batch}",

@@ -48,6 +48,14 @@ SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings; options go over it."),
 ]
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-loss",
+        metavar="RANGE",
+        help="Offsets that are gone unread, as the error named them: views-0@[900,1200); may be given more than once.",
+    ),
+]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
 RunnerOption = Annotated[
@@ -72,13 +80,14 @@ def plan(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
+    accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
     from cli import plans
 
-    plans.make(pipeline, _root(store), _settings(scheme, groups, limit, settings), as_json=as_json)
+    plans.make(pipeline, _root(store), _settings(scheme, groups, limit, settings, accept_loss), as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -142,6 +151,7 @@ def run(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
+    accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
     kind: RunnerOption = None,
     master: Master = "local[*]",
@@ -157,7 +167,7 @@ def run(
     from cli import batches
 
     runs = runner(kind or RunnerKind.at(master), master, memory)
-    options = batches.RunOptions(_settings(scheme, groups, limit, settings), runs, docs, again)
+    options = batches.RunOptions(_settings(scheme, groups, limit, settings, accept_loss), runs, docs, again)
     batches.run(pipeline, _root(store), options, until_done=until_done, as_json=as_json)
 
 
@@ -167,6 +177,14 @@ def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) ->
     from cli.status import show_status
 
     raise typer.Exit(show_status(pipeline, _root(store), as_json=as_json))
+
+
+@app.command(cls=Command)
+def metrics(pipeline: Named, store: StoreRoot = None) -> None:
+    """Print how far each stream partition is, and what waits, as OpenMetrics text."""
+    from cli.metrics import show_metrics
+
+    raise typer.Exit(show_metrics(pipeline, _root(store)))
 
 
 @app.command(cls=Command)
@@ -448,12 +466,18 @@ def _root(store: str | None) -> str:
     return store
 
 
-def _settings(scheme: list[str] | None, groups: int | None, limit: int | None, file: Path | None) -> Settings:
+def _settings(
+    scheme: list[str] | None,
+    groups: int | None,
+    limit: int | None,
+    file: Path | None,
+    accept_loss: list[str] | None = None,
+) -> Settings:
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(Finding(f"the settings cannot be read: {error}", str(file), "name a TOML file")) from error
-    return Settings.parse(scheme=scheme, groups=groups, limit=limit, base=base)
+    return Settings.parse(scheme=scheme, groups=groups, limit=limit, accept_loss=accept_loss or (), base=base)
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from partitioning.values import replace
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
 _UNWRAPPED = 10_000
 # A command about a pipeline, as findings name it, up to the pipeline's name.
-_COMMAND = re.compile(r"(`coset (?:abandon|explain|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])")
+_COMMAND = re.compile(r"(`coset (?:abandon|explain|metrics|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])")
 
 
 class Command(TyperCommand):

@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from datetime import UTC, datetime
 
+from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
 from cli.output import as_plain, show_error, show_json, show_table
-from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, plan_anew
-from partitioning.model.offsets import StreamPartition
+from partitioning.errors import plan_anew
 from partitioning.model.plan import Plan
-from partitioning.model.streams import Discovered
-from sources.landed import discover
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a stream partition is. None is not zero: nothing was committed yet, or the latest is unknown.
-
-    The lag is unknown, too, where what lies there ends before what is committed.
-    """
-
-    partition: str
-    committed: int | None
-    latest: int | None
-    lag: int | None
-
-    @property
-    def gone(self) -> str | None:
-        """A sentence if less lies there than is committed."""
-        if self.committed is None or self.latest is None or self.latest >= self.committed:
-            return None
-        lies = f"its files end at offset {self.latest:,}" if self.latest else "no file is left of it"
-        return f"{self.partition} is committed up to offset {self.committed:,}, but {lies}."
+from partitioning.sections import duration
 
 
 def show_status(named: str, root: str, *, as_json: bool) -> int:
@@ -44,8 +22,8 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     pipeline = pipelines.load(named)
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
-    discovered, wrong = _discover(pipeline, standing.published)
-    partitions = list(_progress(pipeline, standing.published, discovered))
+    now = progress(pipeline, standing.published, datetime.now(UTC))
+    wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
     if as_json:
         findings = [as_plain(finding) for finding in wrong.findings] if wrong else []
@@ -56,54 +34,30 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
                 if standing.plan
                 else None,
                 "published": standing.published.batch if standing.published else None,
-                "partitions": [asdict(progress) for progress in partitions],
+                "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
                 "findings": findings,
             }
         )
         return wrong.exit_code if wrong else 0
     rows = [
         (
-            progress.partition,
-            _known(progress.committed, "none yet"),
-            _known(progress.latest, "unknown"),
-            _known(progress.lag, "unknown"),
+            str(one.partition),
+            _known(one.committed, "none yet"),
+            _known(one.latest, "unknown"),
+            _known(one.lag, "unknown"),
+            duration(one.lag_seconds) if one.lag and one.lag_seconds is not None else "",
         )
-        for progress in partitions
+        for one in now.partitions
     ]
-    lags = [progress.lag for progress in partitions]
-    total = "unknown" if None in lags else f"{sum(lag for lag in lags if lag is not None):,}"
-    gone = [progress.gone for progress in partitions if progress.gone]
-    notes = [batch, *needs, *([then] if then else []), *gone, f"Lag: {total} in {len(partitions)} stream partitions."]
-    show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag"), rows, notes)
+    gone = [one.gone for one in now.partitions if one.gone]
+    total = f"Lag: {_known(now.lag, 'unknown')} in {len(rows)} stream partitions"
+    waited = f", the oldest for {duration(now.lag_seconds)}" if now.lag_seconds else ""
+    notes = [batch, *needs, *([then] if then else []), *gone, f"{total}{waited}."]
+    show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)
         return wrong.exit_code
     return 0
-
-
-def _discover(pipeline: Pipeline, published: Plan | None) -> tuple[dict[str, Discovered], CosetError | None]:
-    """What has arrived, and what is wrong with it: what is committed can be shown without."""
-    try:
-        return {discovered.stream: discovered for discovered in discover(pipeline.streams, published)}, None
-    except CosetError as error:
-        return {}, error
-
-
-def _progress(pipeline: Pipeline, published: Plan | None, discovered: dict[str, Discovered]) -> Iterator[Progress]:
-    committed = {
-        (stream.name, partition.partition): partition.end
-        for stream in (published.streams if published else ())
-        for partition in stream.partitions
-    }
-    for stream in pipeline.streams:
-        for number in range(stream.partitions):
-            done, latest, beginning = committed.get((stream.name, number)), None, 0
-            if stream.name in discovered:
-                here = discovered[stream.name].partitions[number]
-                latest, beginning = here.end, here.beginning
-            lag = None if latest is None else latest - (beginning if done is None else done)
-            known = lag is None or lag >= 0
-            yield Progress(str(StreamPartition(stream.name, number)), done, latest, lag if known else None)
 
 
 def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:

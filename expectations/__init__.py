@@ -1,7 +1,11 @@
 """The proof, judged by Great Expectations. Importing this registers Coset's expectations by name."""
 
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
-from expectations.continuity import ExpectBatchToContinueThePrevious, ExpectTablesToHoldThePreviousBatch
+from expectations.continuity import (
+    ExpectBatchToContinueThePrevious,
+    ExpectGapsToBeExplained,
+    ExpectTablesToHoldThePreviousBatch,
+)
 from expectations.coverage import (
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
@@ -10,6 +14,7 @@ from expectations.coverage import (
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",
+    "ExpectGapsToBeExplained",
     "ExpectKeysToHashToTheirPartition",
     "ExpectKeysToMeetInOneTask",
     "ExpectOffsetsToBeCoveredExactlyOnce",

@@ -26,7 +26,11 @@ from great_expectations.validator.v1_validator import Validator
 
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
-from expectations.continuity import ExpectBatchToContinueThePrevious, ExpectTablesToHoldThePreviousBatch
+from expectations.continuity import (
+    ExpectBatchToContinueThePrevious,
+    ExpectGapsToBeExplained,
+    ExpectTablesToHoldThePreviousBatch,
+)
 from expectations.coverage import (
     ExpectOffsetsToBeCoveredExactlyOnce,
     ExpectRecordsToHaveKeys,
@@ -129,7 +133,7 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     # What is refused is taken by nobody, so the cause comes first.
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", _rows(evidence.coverage), covered)
-    yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious()])
+    yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
     yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     for stage in plan.stages:
@@ -271,7 +275,8 @@ def _why(
     asked = sum(len(answer.results) for answer in answers)
     of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
     read = of_streams[["input", "partition"]].drop_duplicates()
-    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed)
+    lost = sum(len(loss) for loss in plan.lost)
+    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed, lost)
 
 
 def _plain(

@@ -55,6 +55,34 @@ def _seen(frame: pd.DataFrame) -> str:
     return "; ".join(said)
 
 
+class ExpectGapsToBeExplained(TableExpectation):
+    """Expect each offset that no file holds to be missing for a reason: by the footer of a file of a sparse stream,
+    between two files of it, or because somebody accepted that it is lost.
+
+    Judges a table with a row for each stream partition: stream, partition, how many offsets the plan says are missing
+    and how many its files lack, how many of these nobody explains (unexplained), and the first such gap.
+    """
+
+    sentence = "Every offset that no file holds is missing for a reason."
+
+    def needs(self) -> list[str]:
+        return ["stream", "partition", "missing", "lack", "unexplained", "gap"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        wrongs = [(row, _unexplained(row)) for row in frame.itertuples()]
+        bad = [f"{row.stream}-{row.partition}: {wrong}" for row, wrong in wrongs if wrong]
+        observed = f"{many(len(frame), 'stream partition')}, {many(int(frame['lack'].sum()), 'offset')} missing"
+        return observed, len(frame), len(bad), bad
+
+
+def _unexplained(row: Any) -> str | None:
+    if row.missing != row.lack:
+        return f"the plan says that {many(row.missing, 'offset')} are missing, its files lack {row.lack:,}"
+    if row.unexplained:
+        return f"{many(row.unexplained, 'offset')} are missing and nobody says why, the first in {row.gap}"
+    return None
+
+
 class ExpectTablesToHoldThePreviousBatch(TableExpectation):
     """Expect each result table to hold, by its own log, the batch and plan that the ledger published last to it.
 

@@ -97,6 +97,18 @@ def size(count: int) -> str:
     return f"{count} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(0.4), duration(59.9), duration(3 * 60), duration(36 * 3600), duration(10 * 86400)
+    ('0 s', '59 s', '3 min', '36 h', '10 days')
+    """
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length):,} {unit}"
+    return f"{int(seconds)} s"
+
+
 def percent(share: Fraction) -> str:
     """A share for people; what is not nothing, or not all, never looks so.
 

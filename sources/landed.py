@@ -6,69 +6,68 @@ a file without statistics has its offset column read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from datetime import datetime
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
-from partitioning.sections import cut
+from partitioning.values import replace
+from sources.evolution import Evolution
+from sources.file_columns import FileColumns, UnknownType, columns_of, type_named
+from sources.known import Known
+from sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
 
-_FILE = re.compile(
-    r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})"
-    r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
-)
 _READ_AT_ONCE = 16
 
 _OFFSET_TYPES = ("BIGINT",)
-_LAND_AGAIN = "remove the file and land it again"
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A file as its listing shows it."""
-
-    uri: str
-    entry: Entry
-    partition: int
-    start: int
+_SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
 
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
     """What a file's footer says; `first` and `last` offset are None in a file without records."""
 
-    columns: tuple[Column, ...]
+    columns: FileColumns
     rows: int
     first: int | None
     last: int | None
 
 
-def discover(streams: Sequence[Stream], published: Plan | None = None) -> tuple[Discovered, ...]:
+# A file, and when it was stored.
+_There = tuple[InputFile, datetime]
+
+
+def discover(
+    streams: Sequence[Stream], published: Plan | None = None, losses: Sequence[OffsetRange] = ()
+) -> tuple[Discovered, ...]:
     """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
 
-    `published` is the plan of the last published batch, if there is one. Raises Refused, with all findings, if
-    anything that lies there is not what a sink writes: offsets with a gap, an overlap or a duplicate, names that
-    disagree with contents, files that cannot be read, or columns that do not fit the declaration or each other.
-    Raises Unreachable if the store does not give files.
+    `published` is the plan of the last published batch, if there is one: of what was read up to then only the columns
+    are taken, from the plan, and the file that was read last is looked for; nothing else of it is listed or opened.
+    `losses` are accepted.
+
+    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with a gap that
+    nobody explains, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or columns
+    that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
     """
     findings, unreachable = list[Finding](), list[Finding]()
-    read = published.ranges() if published else ()
     store = filesystem()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-        discovered = tuple(_Discovery(stream, store, read, findings, unreachable).run(pool) for stream in streams)
+        discovered = tuple(
+            _Discovery(stream, store, Known.by(stream, published), losses, findings, unreachable).run(pool)
+            for stream in streams
+        )
     # What was not read looks like a gap, so nothing can be said of the others.
     if unreachable:
         raise Unreachable(*unreachable)
@@ -84,96 +83,73 @@ class _Discovery:
         self,
         stream: Stream,
         store: FileSystem,
-        read: Sequence[OffsetRange],
+        known: Known,
+        losses: Sequence[OffsetRange],
         findings: list[Finding],
         unreachable: list[Finding],
     ) -> None:
         self._stream = stream
         self._store = store
-        self._read_before = [offsets for offsets in read if offsets.partition.stream == stream.name and offsets.end]
+        self._known = known
+        self._losses = losses
         self._findings = findings
         self._unreachable = unreachable
         # Partitions with a file of which no more can be said: what is missing there need not be a gap.
         self._doubtful: set[int] = set()
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
-        stream = self._stream
-        named = self._named()
-        footers = list(zip(named, pool.map(self._footer, named), strict=True))
+        new = NewFiles(self._stream, self._known)
+        named = new.find()
+        self._findings.extend(new.findings)
+        unread = [file for file in named if file.pinned is None]
+        footers = list(zip(unread, pool.map(self._footer, unread), strict=True))
         read = [(file, footer) for file, footer in footers if footer is not None]
-        columns = self._columns(read)
-        files: dict[int, list[InputFile]] = {number: [] for number in range(stream.partitions)}
+        evolution = self._columns(read)
+        there: dict[int, list[_There]] = {number: [] for number in range(self._stream.partitions)}
+        for file in named:
+            if file.pinned is not None:
+                there[file.partition].append((file.pinned, file.stored))
         for file, footer in read:
             if footer.first is not None and footer.last is not None:
-                self._check_offsets(file, footer, footer.first, footer.last)
-                input_file = InputFile(file.uri, file.entry.size, file.entry.etag, footer.first, footer.last + 1)
-                files[file.partition].append(input_file)
-        partitions = []
-        for number, listed in files.items():
-            listed.sort(key=lambda file: (file.start, file.end, file.path))
-            if number not in self._doubtful:
-                self._check_sequence(number, listed)
-            partitions.append(DiscoveredPartition(number, tuple(listed)))
-        return Discovered(stream.name, columns, tuple(partitions))
+                pinned = self._pinned(file, footer, footer.first, footer.last)
+                there[file.partition].append((pinned, file.stored))
+        partitions = tuple(self._partition(number, files) for number, files in there.items())
+        columns = evolution.columns, partitions, evolution.lacking, evolution.never_null
+        return Discovered(self._stream.name, *columns)
 
-    def _named(self) -> list[_Named]:
-        """The stream's files whose names can be read; findings for all others."""
-        stream = self._stream
-        store = S3Store(stream.source)
-        # A key that ends in a slash is a folder's marker; it holds no records.
-        entries = [entry for entry in store.list(f"{stream.name}/partition=") if not entry.key.endswith("/")]
-        if not entries and self._read_before:
-            ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self._read_before])
-            self._found(
-                f"no file is left of it, and it was read before: {ends}",
-                f"{stream.source.rstrip('/')}/{stream.name}/",
-                "land what comes next, from these offsets on; correct the source if the files were moved, and give "
-                "the stream another name if its topic was made anew",
-            )
-        elif not entries:
-            names = sorted({entry.key.split("/")[0] for entry in store.list("") if "/partition=" in entry.key})
-            self._found(
-                f"no such stream {stream.name!r}",
-                stream.source,
-                f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
-            )
-        return [file for entry in entries if (file := self._parse(entry)) is not None]
+    def _pinned(self, file: NamedFile, footer: _Footer, first: int, last: int) -> InputFile:
+        self._check_offsets(file, footer, first, last)
+        missing = last + 1 - first - footer.rows if self._stream.sparse else 0
+        return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing)
 
-    def _parse(self, entry: Entry) -> _Named | None:
-        stream, uri = self._stream, f"{self._stream.source.rstrip('/')}/{entry.key}"
-        match = _FILE.fullmatch(entry.key.removeprefix(f"{stream.name}/"))
-        if match is None:
-            wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>.parquet"
-            self._found("the file's name cannot be read", uri, f"name it {wanted}, or remove it")
-            return None
-        folder, partition = int(match["folder"]), int(match["partition"])
-        before = len(self._findings)
-        if match["stream"] != stream.name:
-            self._found(
-                f"the file's name says stream {match['stream']!r}, its folder {stream.name!r}", uri, _LAND_AGAIN
-            )
-        if folder != partition:
-            self._found(f"the file's name says partition {partition}, its folder {folder}", uri, _LAND_AGAIN)
-        if folder >= stream.partitions:
-            what = f"partition {folder} is beyond the {stream.partitions} partitions that are declared"
-            self._found(what, uri, "declare the topic's partition count; if it has fewer now, move the old files away")
-        if len(self._findings) > before:
-            return None
-        return _Named(uri, entry, folder, int(match["start"]))
+    def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
+        """What a partition holds; if something of it was read before, what it holds since."""
+        there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
+        read = self._known.span(number)
+        if read is not None:
+            # Where less lies than was read, the last file shows it.
+            is_less = bool(there) and there[-1][0].end < read.end
+            there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
+        files = tuple(file for file, _ in there)
+        end = self._known.end(number)
+        unread = next((stored for file, stored in there if file.end > end), None)
+        if number not in self._doubtful:
+            self._check_sequence(number, files)
+        return DiscoveredPartition(number, files, read, unread)
 
-    def _footer(self, file: _Named) -> _Footer | None:
+    def _footer(self, file: NamedFile) -> _Footer | None:
         """Read a file's footer; None and a finding if that cannot be done."""
         try:
             with self._store.open_input_file("/".join(split(file.uri))) as source:
                 parquet = pq.ParquetFile(source)
-                columns = _columns(parquet.schema_arrow.remove_metadata())
+                columns = columns_of(parquet.schema_arrow.remove_metadata())
                 rows = parquet.metadata.num_rows
                 offset = self._stream.offset
                 # A missing or mistyped offset column is reported with the other columns.
-                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns:
+                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns.columns:
                     return _Footer(columns, rows, None, None)
                 return _Footer(columns, rows, *(_statistics(parquet, offset) or self._read(parquet, file)))
-        except (pa.ArrowException, OSError, _UnknownType) as error:
+        except (pa.ArrowException, OSError, UnknownType) as error:
             self._doubtful.add(file.partition)
             self._unread(file.uri, error)
             return None
@@ -184,27 +160,29 @@ class _Discovery:
             self._unreachable.append(Finding(f"the store did not give the file: {said}", uri, AGAIN))
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
-        elif isinstance(error, _UnknownType):
+        elif isinstance(error, UnknownType):
             self._found(f"{said}, a type that DuckDB does not have", uri, "land the column in another type")
         else:
-            self._found(f"the file is truncated or no Parquet: {said}", uri, _LAND_AGAIN)
+            self._found(f"the file is truncated or no Parquet: {said}", uri, LAND_AGAIN)
 
-    def _read(self, parquet: pq.ParquetFile, file: _Named) -> tuple[int | None, int | None]:
+    def _read(self, parquet: pq.ParquetFile, file: NamedFile) -> tuple[int | None, int | None]:
         """First and last offset, from the records themselves."""
         offsets = parquet.read(columns=[self._stream.offset]).column(0)
         if offsets.null_count:
             self._doubtful.add(file.partition)
-            self._found(f"{offsets.null_count} records have no offset", file.uri, _LAND_AGAIN)
+            self._found(f"{offsets.null_count} records have no offset", file.uri, LAND_AGAIN)
             return None, None
         smallest = pc.min_max(offsets)
         return smallest["min"].as_py(), smallest["max"].as_py()
 
-    def _check_offsets(self, file: _Named, footer: _Footer, first: int, last: int) -> None:
+    def _check_offsets(self, file: NamedFile, footer: _Footer, first: int, last: int) -> None:
         if file.start != first:
-            self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, _LAND_AGAIN)
-        if (span := last + 1 - first) != footer.rows:
+            self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, LAND_AGAIN)
+        span = last + 1 - first
+        if span < footer.rows or (span > footer.rows and not self._stream.sparse):
             what = "a gap" if span > footer.rows else "a duplicate"
-            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, _LAND_AGAIN)
+            then = LAND_AGAIN if span < footer.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
+            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then)
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -220,30 +198,38 @@ class _Discovery:
                 offsets = OffsetRange(partition, other.start, min(one.end, other.end))
                 self._found(f"overlap: two files hold {offsets}", where, "remove one of them and land the rest again")
             elif one.end < other.start:
-                offsets = OffsetRange(partition, one.end, other.start)
-                self._found(f"gap: no file holds {offsets}", where, "land the files that are missing")
+                hole = OffsetRange(partition, one.end, other.start)
+                if explained(self._stream, hole, self._losses) is Explained.NOBODY:
+                    self._found(f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 
-    def _columns(self, files: Sequence[tuple[_Named, _Footer]]) -> tuple[Column, ...]:
-        """The columns that all files with records share, with findings for what does not fit."""
-        if not files:
-            return ()
-        files = [(file, footer) for file, footer in files if footer.rows] or files
-        first, footer = files[0]
-        wanted = {column.name: column.type for column in footer.columns}
-        for file, other in files[1:]:
-            types = {column.name: column.type for column in other.columns}
-            differing = [
-                f"{name} is {types.get(name, 'missing')}, not {wanted.get(name, 'missing')}"
-                for name in wanted | types
-                if types.get(name) != wanted.get(name)
-            ]
-            if differing:
-                where = f"{file.uri}, compared with {first.uri}"
-                self._found(f"columns differ: {'; '.join(differing)}", where, "land both with the same columns")
-        self._check_column("key", self._stream.key, self._stream.key_format.column_types, wanted, first.uri)
-        self._check_column("offset", self._stream.offset, _OFFSET_TYPES, wanted, first.uri)
-        return footer.columns
+    def _columns(self, files: Sequence[tuple[NamedFile, _Footer]]) -> Evolution:
+        """The columns of all files with records, with findings for what does not fit."""
+        stream = self._stream
+        known = self._known
+        evolution = Evolution(known.columns, known.required, frozenset((stream.key, stream.offset)), self._casts())
+        in_order = [(file, footer) for file, footer in files if footer.rows] or files
+        for file, footer in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
+            self._findings.extend(
+                replace(finding, what=f"{stream.name}: {finding.what}")
+                for finding in evolution.add(file.uri, file.partition, footer.columns)
+            )
+        if in_order:
+            first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
+            self._check_column("key", stream.key, stream.key_format.column_types, types, first.uri)
+            self._check_column("offset", stream.offset, _OFFSET_TYPES, types, first.uri)
+            for name in stream.casts.keys() - types.keys():
+                then = f"correct its name; there are {', '.join(types)}"
+                self._found(f"there is no column {name!r} to cast", first.uri, then)
+        return evolution
+
+    def _casts(self) -> dict[str, str]:
+        """The columns that are read as other types, by DuckDB's names of these."""
+        casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
+        for name in (name for name, kind in casts.items() if kind is None):
+            what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
+            self._found(what, f"stream {self._stream.name!r}", "name a type as DuckDB has it")
+        return {name: kind for name, kind in casts.items() if kind is not None}
 
     def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
         wanted = " or ".join(types)
@@ -272,30 +258,3 @@ def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMeta
     names = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
     for group in range(parquet.metadata.num_row_groups):
         yield parquet.metadata.row_group(group).column(names.index(column))
-
-
-@lru_cache(maxsize=64)
-def _columns(schema: pa.Schema) -> tuple[Column, ...]:
-    """The columns of an Arrow schema, with the types that DuckDB gives them."""
-    with duckdb.connect() as connection:
-        try:
-            relation = connection.from_arrow(schema.empty_table())
-        except duckdb.Error as error:
-            raise _UnknownType([field for field in schema if not _is_known(connection, field)]) from error
-        # Of names that differ in case only DuckDB would change one.
-        return tuple(Column(name, str(kind)) for name, kind in zip(schema.names, relation.types, strict=True))
-
-
-def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:
-    try:
-        connection.from_arrow(pa.schema([field]).empty_table())
-    except duckdb.Error:
-        return False
-    return True
-
-
-class _UnknownType(Exception):
-    """Raised for columns of types that DuckDB does not have."""
-
-    def __init__(self, fields: Sequence[pa.Field]) -> None:
-        super().__init__(", ".join(f"column {field.name!r} is {field.type}" for field in fields))

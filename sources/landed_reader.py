@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,8 @@ from partitioning.errors import Finding, Refused
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
+from sources.arrow_schema import arrow_schema
+from sources.file_columns import columns_of
 from sources.pinned import changed, gone, restore
 from sources.reader import Batch
 from sources.s3 import reaching, split, version
@@ -42,7 +45,8 @@ class LandedReader:
     """
 
     def __init__(self, ordered: OrderedStream, files: FileSystem, pipeline: str) -> None:
-        self._offset = ordered.declared.offset
+        self._declared = ordered.declared
+        self._columns = {column.name: column for column in ordered.columns}
         self._files = files
         self._restore = restore(pipeline)
         self._pinned = self._open(ordered.partitions)
@@ -52,17 +56,31 @@ class LandedReader:
         return not any(pinned for _, pinned in self._pinned)
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The first file's types, dictionaries decoded."""
+        """The planned types, as the first file has them if it does, dictionaries decoded; keys, offsets as landed."""
+        written = self._first_schema
+        landed = {column.name for column in columns_of(written).columns if self._columns.get(column.name) == column}
+        landed |= {self._declared.key, self._declared.offset}
+        return pa.schema(
+            [
+                _plain(written.field(name)) if name in landed else arrow_schema((self._columns[name],)).field(0)
+                for name in columns
+            ]
+        )
+
+    @cached_property
+    def _first_schema(self) -> pa.Schema:
         first = next(file for _, pinned in self._pinned for file in pinned)
         with reaching(_UNREAD, first.file.path, self._restore):
-            written = pq.ParquetFile(first.handle).schema_arrow
-        return pa.schema([_plain(_field(written, name, first.file)) for name in columns])
+            return pq.ParquetFile(first.handle).schema_arrow.remove_metadata()
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        wanted = list(dict.fromkeys(columns))
+        types = pa.schema([]) if self.empty else self.schema(wanted)
         for planned, pinned in self._pinned:
             for opened in pinned:
-                for records in self._records(planned, opened, columns):
+                for landed in self._records(planned, opened, wanted):
                     file = opened.file
+                    records = self._evolved(landed, types, file)
                     yield Batch(planned.partition, file.start, file.end, file.path, records)
 
     def _open(self, partitions: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, list[_Pinned]]]:
@@ -81,16 +99,41 @@ class LandedReader:
         return opened
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        wanted = list(dict.fromkeys(columns))
         with reaching(_UNREAD, pinned.file.path, self._restore):
             file = pq.ParquetFile(pinned.handle, pre_buffer=True)
-            for name in wanted:
-                _field(file.schema_arrow, name, pinned.file)
+            there = set(file.schema_arrow.names)
+            wanted = [name for name in columns if name in there]
             # One row group at a time: that is all of the file that is held in memory.
             for group in self._row_groups(file, pinned.file, planned):
                 batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
                 while (batch := next(batches, None)) is not None:
                     yield batch
+
+    def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
+        """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""
+        if records.schema.names == types.names and not any(map(self._differs, records.schema, types)):
+            return records
+        there = set(records.schema.names)
+        columns = [
+            self._cast(records.column(field.name), field, file)
+            if field.name in there
+            else pa.nulls(len(records), field.type)
+            for field in types
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=types.names)
+
+    def _differs(self, written: pa.Field, wanted: pa.Field) -> bool:
+        return bool(_plain(written).type != wanted.type)
+
+    def _cast(self, column: pa.Array, field: pa.Field, file: InputFile) -> pa.Array:
+        if not self._differs(pa.field(field.name, column.type), field):
+            return column
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
+            then = "land the column under another name, or leave it out of cast="
+            raise Refused(Finding(what, file.path, then)) from error
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
         try:
@@ -111,17 +154,10 @@ class LandedReader:
 
     def _may_hold(self, group: pq.RowGroupMetaData, planned: PlannedPartition) -> bool:
         columns = (group.column(number) for number in range(group.num_columns))
-        statistics = next(column.statistics for column in columns if column.path_in_schema == self._offset)
+        statistics = next(column.statistics for column in columns if column.path_in_schema == self._declared.offset)
         if statistics is None or not statistics.has_min_max:
             return True
         return bool(statistics.min < planned.end and statistics.max >= planned.start)
-
-
-def _field(schema: pa.Schema, name: str, file: InputFile) -> pa.Field:
-    if name not in schema.names:
-        listed = ", ".join(schema.names)
-        raise Refused(Finding(f"the file has no column {name!r}, only {listed}", file.path, "land it with that column"))
-    return schema.field(name)
 
 
 def _plain(field: pa.Field) -> pa.Field:

@@ -8,6 +8,7 @@ from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import PlannedStream
 from partitioning.model.streams import InputFile
+from sources.listing import folder, listed
 
 
 def restore(pipeline: str) -> str:
@@ -29,7 +30,8 @@ def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
 
 
 def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[Finding]:
-    """The planned files that are not there as they were planned, by one listing of each stream's folder."""
+    """The planned files that are not there as they were planned, by a listing of each stream's folders from the first
+    of them on."""
     then = restore(pipeline)
     for stream in streams:
         planned = {file.path: file for partition in stream.partitions for file in partition.files}
@@ -43,7 +45,13 @@ def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[
 
 def _listed(stream: PlannedStream, paths: Container[str]) -> dict[str, Entry]:
     """What the source lists under these paths."""
-    source = stream.declared.source
-    entries = S3Store(source).list(f"{stream.name}/partition=")
-    uris = ((f"{source.rstrip('/')}/{entry.key}", entry) for entry in entries)
+    source = f"{stream.declared.source.rstrip('/')}/"
+    starts = {}
+    for partition in stream.partitions:
+        in_folder = folder(stream.name, partition.partition)
+        keys = [file.path.removeprefix(source) for file in partition.files]
+        # Behind the first file, but for its last letter; behind all, where none is planned.
+        starts[in_folder] = min(keys)[:-1] if keys else f"{in_folder}~"
+    entries = (found.entry for found in listed(S3Store(source), stream.name, starts))
+    uris = ((f"{source}{entry.key}", entry) for entry in entries)
     return {uri: entry for uri, entry in uris if uri in paths}

@@ -39,7 +39,8 @@ class Claims:
     """What an order says of the keys in a partition, and so what a record can break.
 
     Keys lie by `h mod partitions = partition`, if that is `placed`. Those taken have `h mod cosets` among the
-    residues `owned`, if there are any. Of those, one in `sample` is kept, none if it is 0.
+    residues `owned`, if there are any. Of those, one in `sample` is kept, none if it is 0. Offsets follow one another,
+    or, if there are `gaps`, rise.
     """
 
     placed: bool
@@ -48,6 +49,7 @@ class Claims:
     cosets: int
     owned: tuple[int, ...]
     sample: int
+    gaps: bool
 
     @classmethod
     def of(cls, order: Order, ordered: Ordered, planned: PlannedPartition | LeftPartition) -> Claims:
@@ -61,6 +63,7 @@ class Claims:
             order.cosets,
             task.owns if placed and _owns_all(order, ordered, planned.partition) else (),
             order.key_sample if task.owns else 0,
+            ordered.sparse or (isinstance(planned, PlannedPartition) and planned.missing > 0),
         )
 
 
@@ -85,6 +88,7 @@ class Proof:
     _broken: np.ndarray = field(init=False)
     _owned: np.ndarray = field(init=False)
     _digest: int = 0
+    _held_digest: int = 0
     _offenders: dict[Violation, list[Offender]] = field(default_factory=lambda: {kind: [] for kind in _VIOLATIONS})
     _sampled: list[pa.Table] = field(default_factory=list)
     _held: int = 0
@@ -109,7 +113,7 @@ class Proof:
             seen.offsets,
             seen.fates,
             (batch.first, batch.end),
-            claims.placed,
+            (claims.placed, claims.gaps),
             (
                 residues(claims.partitions, claims.partition, 1, kind),
                 residues(claims.cosets, min(claims.owned, default=0), 1, kind),
@@ -124,6 +128,9 @@ class Proof:
         )
         accounted = (seen.fates == TAKEN) | (seen.fates == DROPPED)
         self._digest = (self._digest + int(digest_of(seen.offsets, accounted))) % MODULUS
+        if self.ordered.sparse:
+            read = seen.fates != OUTSIDE
+            self._held_digest = (self._held_digest + int(digest_of(seen.offsets, read))) % MODULUS
         self._note_offenders(seen, firsts, filled)
         self._heavy.note(seen.keys, seen.hashes, _keyed(seen))
         if claims.sample:
@@ -148,6 +155,7 @@ class Proof:
             keys=len(self.keys()),
             offenders=tuple(offender for kind in _VIOLATIONS for offender in self._offenders[kind]),
             heavy=self._heavy.found(),
+            held=f"{self._held_digest:016x}" if self.ordered.sparse else "",
         )
 
     def keys(self) -> pa.Table:
@@ -186,19 +194,20 @@ def _keyed(seen: Taken) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
-    hashes, has_key, offsets, fates, span, placed, among_these, all_owned, counts, broken, sampled, firsts, filled
+    hashes, has_key, offsets, fates, span, claimed, among_these, all_owned, counts, broken, sampled, firsts, filled
 ):
     """Add up the figures of a batch.
 
     hashes: uint32 or uint64 each; has_key: bool each, or empty; offsets: int64 each; fates: uint8 each; span: the
-    offsets (first, end) that may be there; among_these: the residues of keys that lie in the partition, if they are
-    `placed`, of the first that the task owns, and of those that are sampled; all_owned: the modulus and all residues
-    that it owns, ascending. Changed are counts, broken (how many of each violation), sampled (a flag each, or empty),
-    and firsts, the rows of the first `filled` of each violation.
+    offsets (first, end) that may be there; claimed: whether keys are placed, and whether there are gaps; among_these:
+    the residues of keys that lie in the partition, of the first that the task owns, and of those that are sampled;
+    all_owned: the modulus and all residues that it owns, ascending. Changed are counts, broken (how many of each
+    violation), sampled (a flag each, or empty), and firsts, the rows of the first `filled` of each violation.
     """
     home, own, sample = among_these
     cosets, owned = all_owned
     first, end = span
+    placed, gaps = claimed
     expected = counts[_EXPECTED]
     read = taken = dropped = 0
     for i in range(len(hashes)):
@@ -211,7 +220,7 @@ def _count_all(  # type: ignore[no-untyped-def]  # noqa: C901
         if fate == OUTSIDE:
             continue
         read += 1
-        if offset != expected:
+        if offset < expected or (offset > expected and not gaps):
             _break(_OFFSET, i, broken, firsts, filled)
         expected = offset + 1
         if fate == TAKEN:

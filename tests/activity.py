@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -33,7 +34,7 @@ JOINED = """
 """
 
 
-def activity(source: str, lineage: bool = False, **options: str) -> Pipeline:
+def activity(source: str, lineage: bool = False, **options: Any) -> Pipeline:
     """Views and clicks, counted and summed by key, and met in a full join."""
     pipeline = Pipeline("activity", source=source)
     views = pipeline.stream("views", key="k", partitions=8, **options)

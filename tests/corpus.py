@@ -25,7 +25,7 @@ from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from partitioning.planning.planner import plan_batch
-from partitioning.values import Document
+from partitioning.values import Document, replace
 
 FOLDER = Path(__file__).with_name("documents")
 ROOT = "s3://lake/coset"
@@ -60,8 +60,16 @@ def documents() -> Mapping[str, Document]:
         "plan.dealt-2": dealt(),
         "plan.waves-2": in_waves(),
         "plan.ranges-2": (ranges := in_ranges()),
+        "plan.sparse-2": (sparse := with_gaps()),
         "order-2": order_of(plan, identity, task, 0, ROOT, {}),
         "order.range-2": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
+        "order.sparse-2": order_of(sparse, digest(sparse), TaskRef("views", 0), 0, ROOT, {}),
+        "receipt.sparse-3": Receipt(
+            digest(sparse), 0, 0, (TaskReceipt(TaskRef("views", 0), (replace(seen, held="ff"),), (), 9),)
+        ),
+        "verdict.lost-2": Verdict(
+            identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)
+        ),
         "receipt-3": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
         "verdict-2": verdict,
         "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
@@ -121,6 +129,23 @@ def in_ranges() -> Plan:
     first = _planned(pipeline, {"views": (9, 9, 9)})
     dealt = Settings(schemes={"parts": records(20)})
     return _planned(pipeline, {"views": (20, 80, 9)}, settings=dealt, published=first)
+
+
+def with_gaps() -> Plan:
+    """A batch of a stream that lacks offsets, and columns in some files, one of which is cast; some of it is lost."""
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    views = pipeline.stream("views", key="ad", partitions=2, offsets="sparse(50)", cast={"seconds": "BIGINT"})
+    views.aggregate("count(*) AS views").write("seen")
+    files = (
+        replace(_file("views", 0, 50), missing=8),
+        InputFile("s3://landing/topics/views/partition=0/views+0+0000000200.parquet", 900, "etag-2", 200, 230),
+    )
+    partitions = DiscoveredPartition(0, files), DiscoveredPartition(1, (_file("views", 1, 9),))
+    found = Discovered("views", COLUMNS, partitions, lacking=("seconds",), required=("ad",))
+    settings = Settings.parse(accept_loss=["views-0@[50,200)"])
+    plan = plan_batch(pipeline, [found], {"seen": COLUMNS[:1]}, settings=settings)
+    assert plan is not None
+    return plan
 
 
 def in_waves() -> Plan:

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from batches.audit import audit
-from batches.continuity import Continuity
+from batches.continuity import Continuity, gap_figures
 from expectations.checkpoint import Evidence, Judgement, judge
 from expectations.docs import Site
 from expectations.rows import Rows
@@ -35,6 +35,8 @@ def first_of_all(plan: Plan) -> Continuity:
             "end": each.end,
             "published": None,
             "asked": None,
+            "missing": each.missing,
+            **gap_figures(plan, stream, each),
         }
         for stream in plan.streams
         for each in stream.partitions

@@ -21,6 +21,7 @@ from partitioning.errors import Refused
 COVERED = "expect_offsets_to_be_covered_exactly_once"
 HAVE_KEYS = "expect_records_to_have_keys"
 CONTINUES = "expect_batch_to_continue_the_previous"
+EXPLAINED = "expect_gaps_to_be_explained"
 HOLD = "expect_tables_to_hold_the_previous_batch"
 IN_PLACE = "expect_records_to_lie_where_their_keys_hash"
 MEET = "expect_keys_to_meet_in_one_task"

@@ -44,7 +44,7 @@ def pipeline_of(**chosen: Any) -> Pipeline:
     return Pipeline("p", source="s3://landing/topics", **chosen)
 
 
-def stream(pipeline: Pipeline, name: str, partitions: int, **more: str) -> Flow:
+def stream(pipeline: Pipeline, name: str, partitions: int, **more: Any) -> Flow:
     return pipeline.stream(name, key="k", partitions=partitions, **more)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, TypeVar, cast
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
@@ -15,7 +17,7 @@ from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import NullKeys, Stream
+from partitioning.model.streams import DENSE, NullKeys, Sparse, Stream, sparseness
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -110,9 +112,18 @@ class Pipeline:
         offset: str = "_offset",
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
+        offsets: str = DENSE,
+        cast: Mapping[str, str] | None = None,
     ) -> Flow:
-        """Declare an input whose new records are read once, batch by batch."""
-        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=False)
+        """Declare an input whose new records are read once, batch by batch.
+
+        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
+        are read as another type than some files have, by DuckDB's names.
+        """
+        missing = sparseness(offsets, f"stream {name!r}")
+        return self._declare(
+            name, source, key, partitions, key_format, offset, null_keys, hash, missing, cast, table=False
+        )
 
     def table(
         self,
@@ -125,9 +136,18 @@ class Pipeline:
         offset: str = "_offset",
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
+        offsets: str = DENSE,
+        cast: Mapping[str, str] | None = None,
     ) -> Flow:
-        """Declare an input that is read whole in every batch; the latest record of each key counts."""
-        return self._declare(name, source, key, partitions, key_format, offset, null_keys, hash, table=True)
+        """Declare an input that is read whole in every batch; the latest record of each key counts.
+
+        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
+        are read as another type than some files have, by DuckDB's names.
+        """
+        missing = sparseness(offsets, f"stream {name!r}")
+        return self._declare(
+            name, source, key, partitions, key_format, offset, null_keys, hash, missing, cast, table=True
+        )
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
@@ -148,12 +168,15 @@ class Pipeline:
         offset: str,
         null_keys: str,
         hash: str,
+        sparse: Sparse | UnsetType,
+        cast: Mapping[str, str] | None,
         *,
         table: bool,
     ) -> Flow:
         # The stream's own check says which words are none.
         words: Any = {"key_format": key_format, "null_keys": null_keys}
         at = source or self.source
+        words |= {"sparse": sparse, "cast": dict(cast) if cast else UNSET}
         stream = Stream(name, at, key, partitions, offset=offset, hash=hash, table=table, **words).checked()
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)

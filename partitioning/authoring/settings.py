@@ -13,6 +13,7 @@ from msgspec import field
 
 from partitioning.errors import Finding, Refused
 from partitioning.imports import is_import_path
+from partitioning.model.offsets import OffsetRange
 from partitioning.model.schemes import Scheme
 from partitioning.values import Value, replace
 
@@ -41,7 +42,7 @@ class Settings(Value, frozen=True):
     are those of stages, named likewise; `fan_in` bounds a unifier's inputs, by combine step.
     Tasks are grouped into `groups` task groups in each wave by `grouper`, a built-in name or an import path.
     `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
-    partitions whose first batch begins later than their first offset.
+    partitions whose first batch begins later than their first offset. Offsets in `accept_loss` may be gone unread.
     """
 
     scheme: Scheme | None = None
@@ -52,6 +53,7 @@ class Settings(Value, frozen=True):
     grouper: str = BALANCED_STICKY
     limit: int | None = None
     starts: Mapping[str, int] = field(default_factory=dict)
+    accept_loss: tuple[OffsetRange, ...] = ()
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:
@@ -87,6 +89,7 @@ class Settings(Value, frozen=True):
         scheme: str | Sequence[str] | None = None,
         groups: int | None = None,
         limit: int | None = None,
+        accept_loss: Sequence[str] = (),
         base: Settings | None = None,
     ) -> Settings:
         """Settings from what a command line or an Airflow form holds; what is not given there is that of `base`.
@@ -97,7 +100,7 @@ class Settings(Value, frozen=True):
         >>> str(settings.scheme), str(settings.schemes["flights+planes"]), settings.groups
         ('cogroup', 'elastic(2)', 3)
 
-        Raises Refused with all findings: unknown schemes, numbers below 1.
+        Raises Refused with all findings: unknown schemes, numbers below 1, ranges of offsets that are none.
         """
         base = base or cls()
         findings: list[Finding] = []
@@ -110,8 +113,10 @@ class Settings(Value, frozen=True):
             for key, value in (("groups", groups), ("limit", limit))
             if value is not None
         }
+        losses = tuple(_taken(_range, text, "accept_loss", findings) for text in accept_loss)
         if findings:
             raise Refused(*findings)
+        changes |= {"accept_loss": (*base.accept_loss, *losses)}
         return replace(base, scheme=schemes.pop("", base.scheme), schemes=schemes, **changes)
 
 
@@ -132,6 +137,13 @@ def _taken(parser: Parser, value: Any, place: str, findings: list[Finding]) -> A
 def _scheme(value: Any, place: str) -> Scheme:
     try:
         return Scheme.parse(_text(value, place))
+    except Refused as refusal:
+        raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
+
+
+def _range(value: Any, place: str) -> OffsetRange:
+    try:
+        return OffsetRange.parse(_text(value, place))
     except Refused as refusal:
         raise Refused(*(replace(finding, where=place) for finding in refusal.findings)) from None
 

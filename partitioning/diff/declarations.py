@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from partitioning.model.graph import Step
-from partitioning.model.plan import Exchange, ExchangeInput, Input, Plan, ResultInput, Stage, StateInput, StreamInput
+from partitioning.model.plan import (
+    Exchange,
+    ExchangeInput,
+    Input,
+    Plan,
+    PlannedStream,
+    ResultInput,
+    Stage,
+    StateInput,
+    StreamInput,
+)
 from partitioning.model.streams import Column
 from partitioning.sections import runs
 from partitioning.values import Value
@@ -54,7 +64,14 @@ def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> 
 
 
 def _streams(plan: Plan) -> dict[str, dict[str, str]]:
-    return {stream.name: _fields(stream.declared) | _columns(stream.columns) for stream in plan.streams}
+    return {stream.name: _fields(stream.declared) | _stream_columns(stream) for stream in plan.streams}
+
+
+def _stream_columns(stream: PlannedStream) -> dict[str, str]:
+    columns = _columns(stream.columns)
+    for name in stream.required:
+        columns[f"column {name}"] += ", never null"
+    return columns | {"columns that files lack": ", ".join(stream.lacking)}
 
 
 def _exchanges(plan: Plan) -> dict[str, dict[str, str]]:
@@ -144,6 +161,8 @@ def _columns(columns: tuple[Column, ...]) -> dict[str, str]:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if value is None:
+    if value is None or value is msgspec.UNSET:
         return _ABSENT
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {kind}" for name, kind in value.items())
     return ", ".join(value) if isinstance(value, tuple) else str(value)

@@ -115,7 +115,7 @@ class _Pair(Value, frozen=True, dict=True):
                 sum(groups, Fraction()) / len(numbers),
                 self._owning_anew if self.old.keyed and self.new.keyed else self._reading_anew(read, old),
                 partitions=Part(sum(share > 0 for share in shares), len(numbers)),
-                records=_part(shares, [partition.end - partition.start for partition in planned]),
+                records=_part(shares, [partition.records for partition in planned]),
                 bytes=_part(shares, [partition.bytes for partition in planned]),
             )
 

@@ -18,7 +18,7 @@ V = TypeVar("V", bound=Value)
 def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
     """Rows, all of the class `kind`, as plain data. A field is text, a number or again a tuple of rows.
 
-    Offset ranges as a plan may hold them:
+    One that has its default in all rows is left out. Offset ranges as a plan may hold them:
 
     >>> class Range(Value, frozen=True):
     ...     partition: int
@@ -30,6 +30,8 @@ def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, inner in _fields(kind).items():
         values = [getattr(row, name) for row in rows]
+        if name in _defaults(kind) and all(value == _defaults(kind)[name] for value in values):
+            continue
         if issubclass(inner, Value):
             counts = _column([len(value) for value in values])
             fields[name] = {"counts": counts, "rows": to_columns(inner, list(chain.from_iterable(values)))}
@@ -41,11 +43,14 @@ def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
 def from_columns(kind: type[V], stored: Any) -> tuple[V, ...]:
     """The rows that `to_columns` drew together. Raises TypeError, ValueError or KeyError for anything else."""
     count, fields = stored["count"], stored["fields"]
-    if set(stored) != {"count", "fields"} or set(fields) != set(_fields(kind)) or type(count) is not int:
+    needed, known = set(_fields(kind)) - set(_defaults(kind)), set(_fields(kind))
+    if set(stored) != {"count", "fields"} or not needed <= set(fields) <= known or type(count) is not int:
         raise TypeError(f"columns of {kind.__name__} are {sorted(stored)} of {sorted(fields)}")
     columns: list[list[Any]] = []
     for name, inner in _fields(kind).items():
-        if issubclass(inner, Value):
+        if name not in fields:
+            columns.append([_defaults(kind)[name]] * count)
+        elif issubclass(inner, Value):
             counts, rows = _values(fields[name]["counts"], count, int), from_columns(inner, fields[name]["rows"])
             if sum(counts) != len(rows):
                 raise ValueError(f"{name} has {len(rows)} rows, not {sum(counts)}")
@@ -61,6 +66,13 @@ def _fields(kind: type[Value]) -> Mapping[str, type]:
     """The type of each field of a value class; where it holds a tuple of values, the class of these."""
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     return {name: typing.get_args(of)[0] if typing.get_origin(of) is tuple else of for name, of in types.items()}
+
+
+@cache
+def _defaults(kind: type[Value]) -> Mapping[str, Any]:
+    """The fields of a value class that have a default."""
+    fields = msgspec.structs.fields(kind)
+    return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
 def _column(values: list[Any]) -> Any:

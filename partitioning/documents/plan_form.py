@@ -44,7 +44,12 @@ def from_form(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(value: Value) -> dict[str, Any]:
-    return msgspec.structs.asdict(value)
+    """The fields that are stored: those that are set, and differ from their default if such are left out."""
+    fields = msgspec.structs.asdict(value)
+    if value.__struct_config__.omit_defaults:
+        kept = {field.name: field.default for field in msgspec.structs.fields(value)}
+        return {name: held for name, held in fields.items() if held is not kept[name] and held != kept[name]}
+    return {name: held for name, held in fields.items() if held is not msgspec.UNSET}
 
 
 def _by_rule(stage: Stage, read: _Partitions) -> tuple[Task, ...]:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -39,6 +40,8 @@ _ABSENT = {"NoSuchKey", "404", "NotFound"}
 _NO_RANGE = {"InvalidRange", "416"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
 _TRIES_WHILE_BUSY = 10
+# No store gives more at once.
+PAGE_KEYS = 1000
 # boto3 tries again until an answer begins; one that ends too early is left to us.
 _UNCUT = Retrying(
     retry=retry_if_exception_type((IncompleteReadError, ReadTimeoutError, ResponseStreamingError)),
@@ -54,6 +57,20 @@ class Entry(Value, frozen=True, order=True):
     key: str
     size: int
     etag: str
+
+
+class Found(Value, frozen=True):
+    """An object in a listing, and when it was stored."""
+
+    entry: Entry
+    stored: datetime
+
+
+class Page(Value, frozen=True):
+    """A part of a listing, by key, and whether there is `more` behind it."""
+
+    objects: tuple[Found, ...]
+    more: bool
 
 
 class Store(Protocol):
@@ -185,6 +202,20 @@ class S3Store:
                 for item in page.get("Contents", []):
                     key = item["Key"].removeprefix(self._prefix)
                     yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
+
+    def page(self, prefix: str, after: str) -> Page:
+        """What one request gives of the objects whose keys start with `prefix` and are greater than `after`."""
+        wanted = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": PAGE_KEYS}
+        with self._errors(prefix):
+            answer = self._client.list_objects_v2(**wanted, **({"StartAfter": self._prefix + after} if after else {}))
+        objects = tuple(
+            Found(
+                Entry(item["Key"].removeprefix(self._prefix), int(item["Size"]), item["ETag"].strip('"')),
+                item["LastModified"],
+            )
+            for item in answer.get("Contents", [])
+        )
+        return Page(objects, bool(answer["IsTruncated"]) and bool(objects))
 
     def _read(self, key: str) -> bytes:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)

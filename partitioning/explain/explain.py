@@ -9,6 +9,7 @@ from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.cosets.assignment import Assignment
 from partitioning.diff.diff import diff, diff_sections, moves_section
 from partitioning.documents.document import digest
+from partitioning.explain.missing import missing
 from partitioning.explain.reasons import exchange_reason, stage_reason
 from partitioning.model.graph import Mode
 from partitioning.model.plan import (
@@ -37,6 +38,7 @@ def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
     return (
         _streams(plan, records),
+        *missing(plan),
         *_exchanges(plan),
         *(_stage(plan, stage, groups) for stage in plan.stages[:MOST_ROWS]),
         *_more_stages(plan),
@@ -81,7 +83,7 @@ def _streams(plan: Plan, records: int) -> Section:
 
 def _stream(stream: PlannedStream) -> tuple[str, ...]:
     declared = stream.declared
-    records = sum(partition.end - partition.start for partition in stream.partitions)
+    records = sum(partition.records for partition in stream.partitions)
     return (
         declared.name + (" (table, read whole)" if declared.table else ""),
         f"{declared.key} ({declared.key_format})",
@@ -172,7 +174,7 @@ def idle_tasks(plan: Plan, stage: Stage) -> int:
 
 def _records(plan: Plan, stage: Stage) -> int:
     """The records of the streams that a stage reads."""
-    return sum(len(plan.stream(stream.name).range(number)) for stream in stage.streams for number in stream.numbers)
+    return sum(plan.stream(read.name).partitions[number].records for read in stage.streams for number in read.numbers)
 
 
 def _input(source: Input) -> str:
@@ -192,7 +194,7 @@ def _input(source: Input) -> str:
 
 def _task(plan: Plan, stage: Stage, task: Task, groups: Mapping[TaskRef, int]) -> tuple[str, ...]:
     read = (planned for stream in stage.streams for planned in plan.stream(stream.name).read_by(task))
-    records = sum(planned.end - planned.start for planned in read)
+    records = sum(planned.records for planned in read)
     return (
         str(task.task),
         str(groups[TaskRef(stage.name, task.task)]),

@@ -20,7 +20,7 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
-from partitioning.model.streams import Column, NullKeys, Stream
+from partitioning.model.streams import Column, NullKeys, Sparse, Stream
 from partitioning.model.tasks import Task
 from partitioning.values import Document, Value, replace
 
@@ -72,6 +72,11 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
         return self.declared.null_keys
 
     @property
+    def sparse(self) -> bool:
+        """Whether any offsets may be missing, so that only who reads them knows which there are."""
+        return isinstance(self.declared.sparse, Sparse)
+
+    @property
     def table(self) -> bool:
         """Whether only the latest record of each key counts."""
         return self.declared.table
@@ -102,6 +107,11 @@ class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
     def null_keys(self) -> NullKeys:
         """Whatever was done about a stream's own, those that steps made are records like others."""
         return NullKeys.OWN_TASK
+
+    @property
+    def sparse(self) -> bool:
+        """Whether any offsets may be missing, so that only who reads them knows which there are."""
+        return False
 
     @property
     def table(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -23,10 +23,11 @@ from partitioning.values import Document, Value, replace
 VERSION = "0.2.0"
 
 
-class PlannedPartition(Value, frozen=True, gc=False):
+class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     """A stream partition in this batch: read [start, end); `committed` is where the last batch ended.
 
-    `files` are those that hold the range, pinned by size and etag. `bytes` is the range's share of them.
+    `files` are those that hold the range, pinned by size and etag. `bytes` is the range's share of them. So many
+    offsets of the range are `missing`: no file holds them, and `model.gaps` says why.
     """
 
     partition: int
@@ -36,20 +37,36 @@ class PlannedPartition(Value, frozen=True, gc=False):
     end: int
     bytes: int
     files: tuple[InputFile, ...]
+    missing: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records the range holds."""
+        return self.end - self.start - self.missing
 
     def within(self, span: Span) -> PlannedPartition:
-        """What a task reads of it that has these offsets only: their files, and their share of the bytes."""
+        """What a task reads of it that has these offsets only: their files, and their share of the bytes.
+
+        Where a file with missing offsets is cut, it is only known about how many of them are the task's.
+        """
         files = tuple(file for file in self.files if max(file.start, span.start) < min(file.end, span.end))
         size = sum(file.share(span.start, span.end) for file in files)
-        return replace(self, start=span.start, end=span.end, bytes=size, files=files)
+        held = sum(file.held(span.start, span.end) for file in files) if self.missing else span.end - span.start
+        missing = span.end - span.start - held
+        return replace(self, start=span.start, end=span.end, bytes=size, files=files, missing=missing)
 
 
-class PlannedStream(Value, frozen=True):
-    """A stream in this batch: its declaration, its columns, and every partition by number."""
+class PlannedStream(Value, frozen=True, omit_defaults=True):
+    """A stream in this batch: its declaration, its columns, and every partition by number.
+
+    New files are `lacking` some of the columns, which are read as null; `required` ones no file allows to be null.
+    """
 
     declared: Stream
     columns: tuple[Column, ...]
     partitions: tuple[PlannedPartition, ...]
+    lacking: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -284,7 +301,8 @@ class Plan(Document, frozen=True):
 
     Of the keys themselves, the audit compares those with `h(key) div L mod key_sample = 0`: all keys if it is 1.
     `starts` names the stream partitions, as `flights-3`, whose first batch this is and which were asked to begin
-    later than their first offset.
+    later than their first offset. `losses` are offsets that are gone unread and that somebody accepted to lose; plans
+    without any do not say it.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/2"
@@ -301,6 +319,12 @@ class Plan(Document, frozen=True):
     grouper: str = "balanced-sticky"
     moves: tuple[TaskMove, ...] = ()
     starts: dict[str, int] = field(default_factory=dict)
+    losses: tuple[OffsetRange, ...] | UnsetType = UNSET
+
+    @property
+    def lost(self) -> tuple[OffsetRange, ...]:
+        """The offsets that this batch gives up for lost."""
+        return self.losses if isinstance(self.losses, tuple) else ()
 
     @cached_property
     def _streams(self) -> dict[str, PlannedStream]:
@@ -329,7 +353,7 @@ class Plan(Document, frozen=True):
     @property
     def records(self) -> int:
         """How many records the batch reads, each counted once."""
-        return sum(partition.end - partition.start for stream in self.streams for partition in stream.partitions)
+        return sum(partition.records for stream in self.streams for partition in stream.partitions)
 
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All result tables."""

@@ -60,7 +60,7 @@ class HeavyKey(Value, frozen=True, order=True):
     records: int
 
 
-class PartitionReceipt(Value, frozen=True):
+class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     """What one task saw of one partition of an input of its stage, in the planned range [start, end).
 
     `read` records lay in the range; `taken` of them are this task's, and `dropped` had no key and are accounted for
@@ -69,7 +69,7 @@ class PartitionReceipt(Value, frozen=True):
     in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records whose key does
     not hash to the partition, `stray` records taken whose key hashes to another task. `keys` distinct keys were
     sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a twentieth or more of
-    the records taken, heaviest first.
+    the records taken, heaviest first. Of a sparse stream `held` is the digest of all that were read.
     """
 
     input: str
@@ -87,6 +87,7 @@ class PartitionReceipt(Value, frozen=True):
     keys: int
     offenders: tuple[Offender, ...]
     heavy: tuple[HeavyKey, ...]
+    held: str = ""
 
 
 def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import check_name
+from partitioning.model.offsets import Span, check_name
 from partitioning.model.placement import MURMUR2, KeyFormat, hash_findings
 from partitioning.values import Value, replace
 
@@ -19,13 +24,48 @@ class NullKeys(StrEnum):
     OWN_TASK = "own task"
 
 
+class Sparse(Value, frozen=True):
+    """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
+
+    >>> print(Sparse(500))
+    sparse(500)
+    """
+
+    gap: int
+
+    def __str__(self) -> str:
+        return f"sparse({self.gap})"
+
+
+DENSE = "dense"
+# Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
+USUAL_GAP = 100
+_SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
+
+
+def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
+    """What a stream says of missing offsets. Raises Refused for words that say nothing.
+
+    >>> print(sparseness("sparse", "views"), sparseness("sparse(500)", "views"), sparseness("dense", "views"))
+    sparse(100) sparse(500) UNSET
+    """
+    if offsets == DENSE:
+        return UNSET
+    match = _SPARSE.fullmatch(offsets)
+    if match is None:
+        then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
+        raise Refused(Finding(f"unknown offsets {offsets!r}", where, then))
+    return Sparse(int(match["gap"] or USUAL_GAP))
+
+
 class Stream(Value, frozen=True):
     """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout.
 
     `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
-    `java`, the import path of a function, or `opaque` if it is not known.
+    `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
+    offsets; columns in `cast` are read as these types, whatever a file says. Plans of other streams say neither.
     """
 
     name: str
@@ -37,6 +77,13 @@ class Stream(Value, frozen=True):
     null_keys: NullKeys = NullKeys.REFUSE
     hash: str = MURMUR2
     table: bool = False
+    sparse: Sparse | UnsetType = UNSET
+    cast: Mapping[str, str] | UnsetType = UNSET
+
+    @property
+    def casts(self) -> Mapping[str, str]:
+        """The columns that are read as types of their own."""
+        return self.cast or {}
 
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with the declaration itself."""
@@ -53,6 +100,8 @@ class Stream(Value, frozen=True):
             wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KeyFormat)}")
         if self.null_keys not in tuple(NullKeys):
             wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
+        for name in self.casts.keys() & {self.key, self.offset}:
+            wrong(f"column {name!r} cannot be cast", "keys and offsets are read as they were landed")
         findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
         if not self.source.startswith("s3://"):
             wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
@@ -73,14 +122,27 @@ class Column(Value, frozen=True, order=True, gc=False):
     type: str
 
 
-class InputFile(Value, frozen=True, order=True, gc=False):
-    """A landed file as the plan pins it: `start` (first offset, as in its name) and `end` (last + 1)."""
+class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
+    """A landed file as the plan pins it: `start` (first offset, as in its name), `end` (last + 1), and how many of the
+    offsets between them it does not hold, by the number of records in its footer."""
 
     path: str
     size: int
     etag: str
     start: int
     end: int
+    missing: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many it holds."""
+        return self.end - self.start - self.missing
+
+    def held(self, start: int, end: int) -> int:
+        """How many records it holds with the offsets [start, end); if it lacks some and these are a part of it, about
+        so many."""
+        common = max(0, min(self.end, end) - max(self.start, start))
+        return common if not self.missing else self.records * common // (self.end - self.start)
 
     def share(self, start: int, end: int) -> int:
         """How many of its bytes the offsets [start, end) have, if all records are of one size."""
@@ -88,25 +150,40 @@ class InputFile(Value, frozen=True, order=True, gc=False):
 
 
 class DiscoveredPartition(Value, frozen=True):
-    """What a stream partition holds now: its files by offset, without a gap. `etags` pin their content."""
+    """What a stream partition holds now: its files by offset, pinned by their etags.
+
+    What was `read` before is not looked at again, and may be gone; the files are those that hold something else. The
+    first that holds what is in no published batch `landed` at that time.
+    """
 
     partition: int
     files: tuple[InputFile, ...] = ()
+    read: Span | None = None
+    landed: datetime | None = None
 
     @property
     def beginning(self) -> int:
-        """The earliest offset there is; 0 if nothing has arrived."""
+        """The earliest offset that there was; 0 if nothing has arrived."""
+        if self.read is not None:
+            return self.read.start
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
         """The next offset to arrive; 0 if nothing has."""
-        return self.files[-1].end if self.files else 0
+        if self.files:
+            return self.files[-1].end
+        return self.read.end if self.read is not None else 0
 
 
 class Discovered(Value, frozen=True):
-    """What was found of a stream: its columns and every declared partition, by number."""
+    """What was found of a stream: its columns and every declared partition, by number.
+
+    Some files are `lacking` some columns, which are null there; `required` ones no file allows to be null.
+    """
 
     stream: str
     columns: tuple[Column, ...]
     partitions: tuple[DiscoveredPartition, ...]
+    lacking: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()

@@ -17,9 +17,9 @@ class Decision(StrEnum):
     ABANDON = "abandon"
 
 
-class Judged(Value, frozen=True, tag="judged", tag_field="reason"):
+class Judged(Value, frozen=True, tag="judged", tag_field="reason", omit_defaults=True):
     """What the checks found: so many `records` in so many `partitions`, `keys` compared, one in `key_sample` of all,
-    and so many `expectations`, of which so many were `met`."""
+    and so many `expectations`, of which so many were `met`. So many offsets are `lost`, as somebody accepted."""
 
     records: int
     partitions: int
@@ -27,13 +27,15 @@ class Judged(Value, frozen=True, tag="judged", tag_field="reason"):
     key_sample: int
     expectations: int
     met: int
+    lost: int = 0
 
     def __str__(self) -> str:
         kept = "all" if self.met == self.expectations else f"{self.met:,} of"
+        lost = f", {many(self.lost, 'offset')} accepted as lost" if self.lost else ""
         sampled = f" (one in {self.key_sample:,})" if self.key_sample > 1 else ""
         return (
             f"{many(self.records, 'record')} in {many(self.partitions, 'stream partition')}, "
-            f"{many(self.keys, 'key')} compared{sampled}, {kept} {many(self.expectations, 'expectation')} met"
+            f"{many(self.keys, 'key')} compared{sampled}, {kept} {many(self.expectations, 'expectation')} met{lost}"
         )
 
 

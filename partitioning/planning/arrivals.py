@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import StreamPartition
+from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
-from partitioning.model.streams import Discovered, DiscoveredPartition, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.planning.changeover import changeovers
+from partitioning.planning.reach import listed
 
 
 def arrivals(
@@ -17,19 +19,21 @@ def arrivals(
     published: Plan | None,
     limit: int | None,
     starts: Mapping[str, int],
+    accepted: Sequence[OffsetRange] = (),
 ) -> tuple[PlannedStream, ...]:
     """Each stream with the offset ranges to read, at most `limit` records of a partition.
 
     Tables are always read whole. So is what lies in the partitions that both counts have after a change of
     partition count: the next batch takes what is left for placed by the new count. A stream partition that no
-    batch has read begins where `starts` says, else at its first offset.
+    batch has read begins where `starts` says, else at its first offset. Offsets that are gone unread are refused,
+    unless somebody `accepted` to lose them.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
     by_stream = {discovery.stream: discovery for discovery in discovered}
     before = {stream.name: stream for stream in published.streams} if published else {}
     mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, published).items()}
-    findings = list(_no_such_partitions(streams, starts))
+    findings = [*_no_such_partitions(streams, starts), *_no_such_losses(streams, accepted)]
     planned = []
     for stream in streams:
         discovery, last = by_stream[stream.name], before.get(stream.name)
@@ -39,10 +43,14 @@ def arrivals(
         for partition in discovery.partitions[: stream.partitions]:
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
             committed = ends[partition.partition] if partition.partition < len(ends) else first
-            findings.extend(_offsets(stream, partition, committed))
+            findings.extend(_offsets(stream, partition, committed, accepted))
+            findings.extend(_cut_file(stream, partition, committed))
             whole = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(stream, partition, committed, None if whole else limit))
-        planned.append(PlannedStream(stream, discovery.columns, tuple(partitions)))
+            lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
+            findings.extend(_not_lost(stream, partition, committed, lost) if lost else ())
+        columns = discovery.columns, tuple(partitions), discovery.lacking, discovery.required
+        planned.append(PlannedStream(stream, *columns))
     if findings:
         raise Refused(*findings)
     return tuple(planned)
@@ -58,6 +66,14 @@ def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) ->
                 "starts in the settings",
                 f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
             )
+
+
+def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
+    counts = {stream.name: stream.partitions for stream in streams}
+    for loss in accepted:
+        if loss.partition.partition >= counts.get(loss.partition.stream, 0):
+            what = f"{loss.partition} is no partition of a stream"
+            yield Finding(what, "--accept-loss", f"the streams are {', '.join(counts)}")
 
 
 def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
@@ -86,29 +102,82 @@ def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -
             )
 
 
-def _offsets(stream: Stream, discovered: DiscoveredPartition, committed: int) -> Iterator[Finding]:
+def _offsets(
+    stream: Stream, discovered: DiscoveredPartition, committed: int, accepted: Sequence[OffsetRange]
+) -> Iterator[Finding]:
     if discovered.end < committed:
         yield Finding(
             f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
             f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
             "restore the landed files, or give the new topic another stream name",
         )
-    elif discovered.beginning > committed and not stream.table:
-        yield Finding(
-            f"offsets start at {discovered.beginning}, but only those before {committed} are committed: "
-            f"[{committed},{discovered.beginning}) is lost",
-            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
-            "restore the landed files of that range",
-        )
+        return
+    unread = next((file.start for file in discovered.files if file.end > committed), committed)
+    if unread > committed and not stream.table:
+        hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
+        if explained(stream, hole, accepted) is Explained.NOBODY:
+            yield Finding(
+                f"offsets start at {unread}, but only those before {committed} are committed: "
+                f"[{committed},{unread}) is lost",
+                f"{hole.partition} in {stream.source}",
+                f"restore the landed files of that range; {go_on_without(hole)}",
+            )
+
+
+def _not_lost(
+    stream: Stream, discovered: DiscoveredPartition, committed: int, accepted: Sequence[OffsetRange]
+) -> Iterator[Finding]:
+    """Losses that were accepted where nothing is lost. Those before what is committed were accepted earlier."""
+    start = discovered.beginning if stream.table else committed
+    files = [file for file in discovered.files if file.end > start]
+    holes = [gap.offsets for gap in gaps(stream, discovered.partition, start, files, accepted) if gap.file is None]
+    for loss in accepted:
+        if loss.end > committed and not any(covers(loss, hole) for hole in holes):
+            yield Finding(
+                f"{loss} is accepted as lost, but it is not: {listed(holes) or 'no offset'} is missing there",
+                "--accept-loss",
+                "leave it out, or give the range as the error named it",
+            )
+
+
+def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> Iterator[Finding]:
+    """That a batch would begin within a file with missing offsets, of which nobody knows how many records are left."""
+    for file in discovered.files:
+        if file.missing and file.start < start < file.end and not stream.table:
+            yield Finding(
+                f"offset {start} is within a file of {file.records:,} records with the offsets "
+                f"[{file.start},{file.end}), so how many of them are left is not known",
+                f"{StreamPartition(stream.name, discovered.partition)} in {file.path}",
+                f"begin with a file, at offset {file.start} or {file.end}, or land the records from {start} on in a "
+                "file of their own",
+            )
 
 
 def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
     start = discovered.beginning if stream.table else committed
-    end = max(discovered.end, start)
-    if limit is not None:
-        end = min(end, start + limit)
+    end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
     files = tuple(file for file in discovered.files if max(file.start, start) < min(file.end, end))
     if len(files) == len(discovered.files):
         files = discovered.files  # one tuple, not two: there may be a million
     size = sum(file.share(start, end) for file in files)
-    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files)
+    missing = end - start - sum(file.held(start, end) for file in files)
+    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files, missing)
+
+
+def _end(files: Sequence[InputFile], start: int, limit: int) -> int:
+    """Where a batch ends that takes at most so many records from `start` on.
+
+    Files with missing offsets are taken whole: the first also if it has more records.
+    """
+    end, left = start, limit
+    for file in files:
+        first = max(file.start, start)
+        count = file.held(first, file.end) if first < file.end else 0
+        if not count:
+            continue
+        if count > left and (not file.missing or left < limit):
+            return end if file.missing else first + left
+        end, left = file.end, left - count
+        if left <= 0:
+            break
+    return end

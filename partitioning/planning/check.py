@@ -14,6 +14,7 @@ from partitioning.model.plan import (
     ExchangeInput,
     Input,
     Plan,
+    PlannedPartition,
     ResultInput,
     Stage,
     StateInput,
@@ -97,9 +98,16 @@ def _streams(plan: Plan) -> Iterator[Finding]:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
                 yield Finding(f"[{partition.start},{partition.end}) is no range of offsets", where, NEXT)
+            elif partition.missing and (held := _held(partition)) != partition.records:
+                what = f"{partition.missing} offsets are said to be missing, but its files hold {held} records"
+                yield Finding(what, f"{stream.name}-{partition.partition}", NEXT)
     read = {stream.name for stage in plan.stages for stream in stage.streams}
     if lost := sorted({stream.name for stream in plan.streams} - read):
         yield Finding(f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT)
+
+
+def _held(partition: PlannedPartition) -> int:
+    return sum(file.held(partition.start, partition.end) for file in partition.files)
 
 
 class _Handed:

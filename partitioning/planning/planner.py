@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import UNSET
+
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused
+from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
+from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import VERSION, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
 from partitioning.model.statistics import Statistics
@@ -53,7 +57,7 @@ def plan_batch(
     limit = settings.limit
     if limit is not None and limit < 1:
         raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
-    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts)
+    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
     return plan_arrived(
@@ -110,6 +114,7 @@ def plan_arrived(
         key_sample=1,
         grouper=settings.grouper,
         starts=_starts(pipeline, settings, published),
+        losses=_losses(streams, settings) or UNSET,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
@@ -128,9 +133,21 @@ def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> d
     return {name: offset for name, offset in settings.starts.items() if name not in read}
 
 
+def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[OffsetRange, ...]:
+    """The offsets that are missing in what the batch reads, and that were accepted as lost."""
+    return tuple(
+        gap.offsets
+        for stream in streams
+        for planned in stream.partitions
+        if planned.missing and settings.accept_loss
+        for gap in gaps(stream.declared, planned.partition, planned.start, planned.files, settings.accept_loss)
+        if gap.explained is Explained.ACCEPTED
+    )
+
+
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
     """What is known without an earlier batch: how many records of each stream have arrived."""
-    return Statistics(batch, {stream.name: sum(p.end - p.start for p in stream.partitions) for stream in streams})
+    return Statistics(batch, {stream.name: sum(p.records for p in stream.partitions) for stream in streams})
 
 
 def _groups(

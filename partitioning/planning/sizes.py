@@ -29,7 +29,7 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
     streams = {
         stream.name: Sizes(
             [partition.bytes for partition in stream.partitions],
-            [partition.end - partition.start for partition in stream.partitions],
+            [partition.records for partition in stream.partitions],
         )
         for stream in plan.streams
     }
@@ -50,7 +50,7 @@ def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) ->
     if task.span is not None:
         read = [planned for source in stage.streams for planned in plan.stream(source.name).read_by(task)]
         # No other task reads a record of these.
-        return SizedTask(ref, sum(part.bytes for part in read), sum(part.end - part.start for part in read), {})
+        return SizedTask(ref, sum(part.bytes for part in read), sum(part.records for part in read), {})
     sizes = [(inputs[name], numbers) for name, numbers in task.reads.items()]
     return SizedTask(
         ref,
@@ -86,7 +86,7 @@ def counted(exchanges: Sequence[Exchange], streams: Sequence[PlannedStream]) -> 
 
     Where a changed partition count moves a part of a stream, the rest of it is spared.
     """
-    records = {stream.name: [partition.end - partition.start for partition in stream.partitions] for stream in streams}
+    records = {stream.name: [partition.records for partition in stream.partitions] for stream in streams}
     with_counts = []
     for exchange in exchanges:
         if exchange.source in records:

@@ -57,7 +57,7 @@ def _of_stage(plan: Plan, stage: Stage) -> Iterator[HotPartition]:
     }
     for read in stage.streams:
         stream = plan.stream(read.name)
-        counts = {number: len(stream.range(number)) for number in read.numbers}
+        counts = {number: stream.partitions[number].records for number in read.numbers}
         mean = Fraction(sum(counts.values()), max(1, len(counts)))
         for number, count in counts.items():
             if not stream.declared.table and (read.name, number) not in in_ranges and count >= _HOT * mean > 0:

@@ -31,7 +31,7 @@ def traffic(plan: Plan, exchange: Exchange) -> Traffic:
 
 
 def _total(parts: list[PlannedPartition] | tuple[PlannedPartition, ...]) -> Traffic:
-    return Traffic(sum(part.end - part.start for part in parts), sum(part.bytes for part in parts))
+    return Traffic(sum(part.records for part in parts), sum(part.bytes for part in parts))
 
 
 def _streams(plan: Plan, source: str) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +22,7 @@ from tests.real_batches import delays, land_delays
 from tests.running import run_and_publish, run_groups, task_receipts
 
 
-def counts(store: S3Store, **declared: str) -> Pipeline:
+def counts(store: S3Store, **declared: Any) -> Pipeline:
     pipeline = Pipeline("counts", source=f"{store.root}/topics")
     views = pipeline.stream("views", key="user", partitions=2, **declared)
     views.aggregate("count(*) AS views").write("counts")

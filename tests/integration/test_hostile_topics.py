@@ -90,14 +90,23 @@ def test_a_stream_of_which_nothing_is_left_was_read_before_and_goes_on_from_ther
 
 def test_where_less_lies_than_is_committed_status_says_so_and_no_lag(published: S3Store, tmp_path: Path) -> None:
     forget(published, "partition=0/")
-    shown = coset(published, tmp_path, "status")
-    assert shown.exit_code == 0, shown.output
-    assert "views-0 is committed up to offset 2, but no file is left of it." in shown.stdout
-    assert "Lag: unknown in 2 stream partitions." in shown.stdout
-    assert "-2" not in shown.stdout
     land(published, 0, 0, VIEWS.slice(0, 1))
     shown = coset(published, tmp_path, "status")
+    assert shown.exit_code == 0, shown.output
     assert "views-0 is committed up to offset 2, but its files end at offset 1." in shown.stdout
+    assert "Lag: unknown in 2 stream partitions." in shown.stdout
+    assert "-2" not in shown.stdout
+
+
+def test_a_partition_whose_files_expired_after_they_were_read_is_idle(published: S3Store, tmp_path: Path) -> None:
+    forget(published, "partition=0/")
+    shown = coset(published, tmp_path, "status")
+    assert shown.exit_code == 0, shown.output
+    assert "Lag: 0 in 2 stream partitions." in shown.stdout
+    land(published, 1, 2)
+    plan = preview(pipeline(published), published).plan
+    assert plan is not None
+    assert [str(offsets) for offsets in plan.ranges()] == ["views-0@[2,2)", "views-1@[2,4)"]
 
 
 def test_columns_that_differ_in_case_only_are_refused_before_a_plan_is_stored(store: S3Store) -> None:

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -55,10 +56,10 @@ def test_a_codec_in_the_name_is_read(store: S3Store) -> None:
     assert (found.partitions[0].beginning, found.partitions[0].end) == (7, 12)
 
 
-def views(store: S3Store, name: str = "views", key: str = "member", offset: str = "_offset") -> Pipeline:
+def views(store: S3Store, name: str = "views", key: str = "member", **declared: Any) -> Pipeline:
     """The pipeline of the page, with opaque placement: which partition a key lies in is no matter here."""
     pipeline = Pipeline("pages", source=f"{store.root}/topics")
-    flow = pipeline.stream(name, key=key, partitions=4, offset=offset, hash="opaque")
+    flow = pipeline.stream(name, key=key, partitions=4, hash="opaque", **declared)
     flow.select("page").write("pages")
     return pipeline
 
@@ -86,12 +87,23 @@ def numbered(store: S3Store) -> None:
     land(store, table=pa.table({"member": pa.array(range(5), pa.int64()), "page": ["home"] * 5}))
 
 
-def narrowed(store: S3Store) -> None:
+def retyped(store: S3Store) -> None:
     land(store)
-    land(store, 1, table=VIEWS.select(["member"]))
+    land(store, 1, table=VIEWS.set_column(1, "page", pa.array(range(5), pa.int64())))
 
 
-WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, str]]] = [
+def dropped(store: S3Store) -> None:
+    never_null = pa.schema([pa.field("member", pa.string()), pa.field("page", pa.string(), nullable=False)])
+    land(store, table=VIEWS.cast(never_null))
+    land(store, first=5, table=VIEWS.select(["member"]))
+
+
+def keyless(store: S3Store) -> None:
+    land(store)
+    land(store, 1, table=VIEWS.select(["page"]))
+
+
+WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, Any]]] = [
     ("no such stream 'veiws'", land, {"name": "veiws"}),
     ("the file's name cannot be read", lambda store: move(store, "partition=0/views.parquet"), {}),
     (
@@ -119,7 +131,10 @@ WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, str]]] = [
     ("there is no key column 'membr'", land, {"key": "membr"}),
     ("there is no offset column 'offset'", land, {"offset": "offset"}),
     ("key column 'member' is BIGINT, not VARCHAR under key format 'string'", numbered, {}),
-    ("columns differ: page is missing, not VARCHAR", narrowed, {}),
+    ("columns differ: page is BIGINT, not VARCHAR", retyped, {}),
+    ("columns differ: page is missing, not VARCHAR, and it was never null", dropped, {}),
+    ("columns differ: member is missing, not VARCHAR", keyless, {}),
+    ("there is no column 'pages' to cast", lambda store: land(store), {"cast": {"pages": "BIGINT"}}),
     (
         "the file is truncated or no Parquet",
         lambda store: store.put("topics/views/partition=0/views+0+0000000000.parquet", b"PAR1"),
@@ -130,7 +145,7 @@ WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, str]]] = [
 
 @pytest.mark.parametrize(("said", "spoil", "declared"), WRONG, ids=[said for said, _, _ in WRONG])
 def test_what_the_page_says_is_refused_is_refused(
-    store: S3Store, said: str, spoil: Callable[[S3Store], object], declared: dict[str, str]
+    store: S3Store, said: str, spoil: Callable[[S3Store], object], declared: dict[str, Any]
 ) -> None:
     spoil(store)
     with pytest.raises(Refused, match=re.escape(said)):
@@ -147,12 +162,16 @@ def test_what_does_not_continue_what_is_committed_is_refused(store: S3Store, tmp
     with Local(processes=1) as local:
         run_batch(ref, local, tmp_path, step)
     erase(store.root, first.removeprefix(f"{store.root}/"))
-    with pytest.raises(Refused, match=re.escape("offsets end at 0, but 5 is committed: the topic was reset")):
+    # All that is gone was read: the partition is idle.
+    assert preview(pipeline, store).plan is None
+    land(store, table=VIEWS.slice(0, 3))
+    with pytest.raises(Refused, match=re.escape("offsets end at 3, but 5 is committed: the topic was reset")):
         preview(pipeline, store)
+    erase(store.root, first.removeprefix(f"{store.root}/"))
     land(store, first=9)
     with pytest.raises(Refused, match=re.escape("offsets start at 9, but only those before 5 are committed: [5,9) is")):
         preview(pipeline, store)
-    assert "offsets end at 0, but 1200 is committed: the topic was reset" in PAGE
+    assert "offsets end at 900, but 1200 is committed: the topic was reset" in PAGE
     assert "offsets start at 1200, but only those before 900 are committed: [900,1200) is lost" in PAGE
     erase(store.root, f"topics/views/partition=0/views+0+{9:010}.parquet")
     land(store, first=5)

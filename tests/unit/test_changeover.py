@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from partitioning.model.tasks import Task
 from tests.plans import COLUMNS, arrived, plan_of
 
 
-def counting(partitions: int, **more: str) -> Pipeline:
+def counting(partitions: int, **more: Any) -> Pipeline:
     """Views, counted by their key over all batches."""
     pipeline = Pipeline("p", source="s3://landing/topics")
     views = pipeline.stream("views", key="tailnum", partitions=partitions, **more)

@@ -76,7 +76,7 @@ def with_ranges(count: TaskCount, read: Sequence[PlannedPartition]) -> TaskCount
     assert most is not None
     cosets = count.cosets + sum(how_many(partition.start, partition.end, most) - 1 for partition in read)
     if cosets > MOST_RANGES:
-        largest = max(partition.end - partition.start for partition in read)
+        largest = max(partition.records for partition in read)
         what = f"scheme {count.scheme} makes {cosets:,} tasks, more than {MOST_RANGES:,}"
         then = f"allow more records a task: the largest stream partition has {many(largest, 'record')}"
         raise Refused(Finding(what, "scheme", then))

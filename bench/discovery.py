@@ -1,0 +1,135 @@
+"""`python -m bench.discovery`: what it costs to find what is new among many landed files.
+
+An S3 server is started, and files of one stream are landed in it. Discovery is measured in a process of its own: with
+nothing published, with all but the newest files published, and with all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.measure import measured
+from cli.output import show_table
+from demo.s3_server import start_server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import decode, encode
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from partitioning.model.streams import Discovered
+from partitioning.planning.planner import plan_batch
+from partitioning.sections import size
+from sources.landed import discover
+
+PARTITIONS = 8
+RECORDS = 10
+SOURCE = "s3://landing/topics"
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One discovery: how many files it gave to read, seconds, and bytes of memory at most beside those at first."""
+
+    files: int
+    seconds: float
+    memory: int
+
+
+def pipeline() -> Pipeline:
+    made = Pipeline("counted", source=SOURCE)
+    made.stream("views", key="member", partitions=PARTITIONS).aggregate("count(*) AS views").write("counted")
+    return made
+
+
+def figures(published: Path | None) -> Figures:
+    """Discover what is there, after the plan in this file."""
+    plan = decode(Plan, published.read_bytes(), str(published)) if published else None
+    with measured() as nothing:
+        pass
+    with measured() as cost:
+        (found,) = discover(pipeline().streams, plan)
+    files = sum(len(partition.files) for partition in found.partitions)
+    return Figures(files, cost.wall, cost.memory - nothing.memory)
+
+
+def planned(found: Discovered) -> Plan:
+    """A plan that reads what was found."""
+    plan = plan_batch(pipeline(), [found], {"counted": found.columns[:1]})
+    assert plan is not None
+    return plan
+
+
+def main() -> int:
+    """Land, measure, show the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=20_000, help="so many files are landed")
+    parser.add_argument("--new", type=int, default=100, help="so many of them after the last batch")
+    parser.add_argument("--published", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.measure:
+        print(json.dumps(asdict(figures(asked.published))))
+        return 0
+    with TemporaryDirectory() as folder:
+        server = start_server(Path(folder) / "s3", ("landing",))
+        os.environ.update(server.environment)
+        try:
+            _compare(asked.files, asked.new, Path(folder))
+        finally:
+            server.stop()
+    return 0
+
+
+def _compare(files: int, new: int, folder: Path) -> None:
+    _land(0, files - new)
+    (before,) = discover(pipeline().streams)
+    (folder / "before.json").write_bytes(encode(planned(before)))
+    _land(files - new, files)
+    (after,) = discover(pipeline().streams)
+    (folder / "after.json").write_bytes(encode(planned(after)))
+    cases = {"nothing": None, f"all but {new:,} files": folder / "before.json", "all files": folder / "after.json"}
+    rows = []
+    for case, plan in cases.items():
+        took = _measure(plan)
+        rows.append((case, f"{took.files:,}", f"{took.seconds:.1f}", size(took.memory)))
+    columns = ("published", "files to read", "seconds", "memory")
+    show_table(f"{files:,} files in {PARTITIONS} partitions", columns, rows, [])
+
+
+def _measure(published: Path | None) -> Figures:
+    more = ["--published", str(published)] if published else []
+    command = [sys.executable, "-m", "bench.discovery", "--measure", *more]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Figures(**json.loads(done.stdout))
+
+
+def _land(first: int, end: int) -> None:
+    store = S3Store(SOURCE)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: _land_file(store, number), range(first, end)))
+
+
+def _land_file(store: S3Store, number: int) -> None:
+    partition, start = number % PARTITIONS, number // PARTITIONS * RECORDS
+    offsets = range(start, start + RECORDS)
+    table = pa.table(
+        {"member": [f"member-{offset % 7}" for offset in offsets], "_offset": pa.array(offsets, pa.int64())}
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    store.put(f"views/partition={partition}/views+{partition}+{start:010}.parquet", sink.getvalue())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

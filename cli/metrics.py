@@ -1,0 +1,67 @@
+"""Metrics: where a pipeline stands as OpenMetrics text, for whatever collects such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from batches.progress import PipelineProgress, progress
+from cli import pipelines
+from cli.output import show_error
+from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.store import S3Store
+
+# A metric's labels and value.
+_Sample = tuple[dict[str, str], float]
+
+
+def show_metrics(named: str, root: str) -> int:
+    """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
+    pipeline = pipelines.load(named)
+    standing = Ledger(S3Store(root), pipeline.name).standing()
+    now = progress(pipeline, standing.published, datetime.now(UTC))
+    print("\n".join([*metrics(pipeline.name, standing, now), "# EOF"]))
+    if now.wrong:
+        show_error(now.wrong, as_json=False)
+        return now.wrong.exit_code
+    return 0
+
+
+def metrics(pipeline: str, standing: Standing, now: PipelineProgress) -> Iterator[str]:
+    """The lines of all metrics, but for the last."""
+    whole = {"pipeline": pipeline}
+    by_partition = [
+        (whole | {"stream": one.partition.stream, "partition": str(one.partition.partition)}, one)
+        for one in now.partitions
+    ]
+
+    def of_each(figure: str) -> list[_Sample]:
+        figures = ((labels, getattr(one, figure)) for labels, one in by_partition)
+        return [(labels, value) for labels, value in figures if value is not None]
+
+    yield from _metric("committed_offset", "Up to where published batches have read.", of_each("committed"))
+    yield from _metric("latest_offset", "Up to where records have landed.", of_each("latest"))
+    yield from _metric("lag_records", "Records that have landed and are in no published batch.", of_each("lag"))
+    waited = "How long ago the oldest file with such records landed."
+    yield from _metric("lag_seconds", waited, of_each("lag_seconds"), unit="seconds")
+    if standing.plan is not None:
+        yield from _metric("newest_batch", "The number of the newest batch.", [(whole, standing.plan.batch)])
+    if standing.published is not None:
+        yield from _metric("published_batch", "The number of the last published.", [(whole, standing.published.batch)])
+    yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
+    findings = len(now.wrong.findings) if now.wrong else 0
+    yield from _metric("findings", "What is wrong with the landed files.", [(whole, findings)])
+
+
+def _metric(name: str, says: str, samples: Sequence[_Sample], unit: str = "") -> Iterator[str]:
+    yield f"# TYPE coset_{name} gauge"
+    if unit:
+        yield f"# UNIT coset_{name} {unit}"
+    yield f"# HELP coset_{name} {says}"
+    for labels, value in samples:
+        listed = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        yield f"coset_{name}{{{listed}}} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,52 @@
+"""Missing offsets: how many a batch does not find in the ranges that it reads, where, and who explains that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import assert_never
+
+from partitioning.model.gaps import Explained, Gap, planned_gaps
+from partitioning.model.plan import Plan
+from partitioning.sections import Section, many, section
+
+
+def missing(plan: Plan) -> Iterator[Section]:
+    """The gaps in what a batch reads, if there are any."""
+    gaps = [
+        gap
+        for stream in plan.streams
+        for planned in stream.partitions
+        if planned.missing
+        for gap in planned_gaps(plan, stream.declared, planned)
+    ]
+    if gaps:
+        rows = [(str(gap.offsets), f"{gap.missing:,}", _where(gap), explanation(gap.explained)) for gap in gaps]
+        yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps)])
+
+
+def explanation(explained: Explained) -> str:
+    """Who says why offsets are missing, in words."""
+    match explained:
+        case Explained.FOOTER:
+            return "the file holds no more, by its footer"
+        case Explained.SPARSE:
+            return "the stream is declared sparse"
+        case Explained.ACCEPTED:
+            return "accepted as lost"
+        case Explained.NOBODY:
+            return "nobody explains it"
+        case _:
+            assert_never(explained)
+
+
+def _where(gap: Gap) -> str:
+    return gap.file.rpartition("/")[2] if gap.file else "between two files"
+
+
+def _total(gaps: list[Gap]) -> str:
+    counts = Counter[Explained]()
+    for gap in gaps:
+        counts[gap.explained] += gap.missing
+    listed = "; ".join(f"{counts[who]:,}: {explanation(who)}" for who in Explained if counts[who])
+    return f"{many(counts.total(), 'offset')} of the ranges have no record. {listed}."

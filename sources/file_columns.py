@@ -1,0 +1,59 @@
+"""The columns of a landed file: their types as DuckDB gives them, and which of them are never null."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import duckdb
+import pyarrow as pa
+
+from partitioning.model.streams import Column
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """What a file's schema says."""
+
+    columns: tuple[Column, ...]
+    required: frozenset[str]
+
+
+class UnknownType(Exception):
+    """Raised for columns of types that DuckDB does not have."""
+
+    def __init__(self, fields: Sequence[pa.Field]) -> None:
+        super().__init__(", ".join(f"column {field.name!r} is {field.type}" for field in fields))
+
+
+@lru_cache(maxsize=64)
+def columns_of(schema: pa.Schema) -> FileColumns:
+    """The columns of an Arrow schema. Raises UnknownType."""
+    required = frozenset(field.name for field in schema if not field.nullable)
+    with duckdb.connect() as connection:
+        try:
+            relation = connection.from_arrow(schema.empty_table())
+        except duckdb.Error as error:
+            raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
+        # Of names that differ in case only DuckDB would change one.
+        types = zip(schema.names, relation.types, strict=True)
+        return FileColumns(tuple(Column(name, str(kind)) for name, kind in types), required)
+
+
+@lru_cache(maxsize=64)
+def type_named(text: str) -> str | None:
+    """A type as DuckDB calls it, by any of its names; None if there is no such type."""
+    with duckdb.connect() as connection:
+        try:
+            return str(connection.sql(f"SELECT NULL::{text} AS value").types[0])
+        except duckdb.Error:
+            return None
+
+
+def _is_known(connection: duckdb.DuckDBPyConnection, field: pa.Field) -> bool:
+    try:
+        connection.from_arrow(pa.schema([field]).empty_table())
+    except duckdb.Error:
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""A stream whose columns change while it is landed: read together under one schema, or refused with what to do."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from batches import steps
+from batches.planning import preview
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.model.streams import Column
+from sources.landed import discover
+from tests.batches import rows
+from tests.landed import land_file
+from tests.running import run_and_publish
+
+
+def views(store: S3Store, select: str = "n", **declared: Any) -> Pipeline:
+    made = Pipeline("evolving", source=f"{store.root}/topics")
+    made.stream("views", key="ad", partitions=2, hash="opaque", **declared).select(select).write("seen")
+    return made
+
+
+def land(store: S3Store, first: int, partition: int = 0, required: tuple[str, ...] = (), **columns: Any) -> str:
+    table = pa.table(columns)
+    fields = [field.with_nullable(field.name not in required) for field in table.schema]
+    return land_file(table.cast(pa.schema(fields)), "views", f"{store.root}/topics", partition, first)
+
+
+def published(store: S3Store, made: Pipeline, docs: Path) -> BatchRef:
+    ref, sentence = steps.plan(made, store.root)
+    assert ref is not None, sentence
+    run_and_publish(ref, docs)
+    return ref
+
+
+def refused(store: S3Store, made: Pipeline) -> Finding:
+    with pytest.raises(Refused) as caught:
+        preview(made, store)
+    (finding,) = caught.value.findings
+    return finding
+
+
+def test_columns_that_are_added_dropped_reordered_and_widened_are_read_together(store: S3Store, tmp_path: Path) -> None:
+    wide = [
+        {"ad": ["a", "b"], "n": pa.array([1, 2], pa.int32()), "price": [Decimal("1.50"), Decimal("9.99")]},
+        {"n": pa.array([2**40, 4], pa.int64()), "ad": ["c", "d"], "page": ["home", None]},
+        {"ad": ["e"], "page": ["cart"], "price": [Decimal("12345.6789")], "share": pa.array([0.5], pa.float32())},
+        {"ad": ["f"], "share": pa.array([0.1], pa.float64()), "n": pa.array([7], pa.int16())},
+    ]
+    for number, columns in enumerate(wide):
+        land(store, [0, 2, 0, 1][number], number // 2, **columns)
+    made = views(store, "n, price, page, share")
+    (found,) = discover(made.streams)
+    assert {column.name: column.type for column in found.columns} == {
+        "ad": "VARCHAR",
+        "n": "BIGINT",
+        "price": "DECIMAL(9,4)",
+        "_offset": "BIGINT",
+        "page": "VARCHAR",
+        "share": "DOUBLE",
+    }
+    published(store, made, tmp_path)
+    tables = [pa.table(columns) for columns in wide]  # noqa: F841
+    union = " UNION ALL BY NAME ".join(f"SELECT * FROM tables_{number}" for number in range(len(wide)))
+    with duckdb.connect() as connection:
+        for number, columns in enumerate(wide):
+            connection.register(f"tables_{number}", pa.table(columns))
+        expected = connection.execute(f"SELECT ad, n, price, page, share FROM ({union}) ORDER BY ALL").fetchall()
+    assert [row[:5] for row in rows(store.root, "seen")] == expected
+
+
+def test_a_batch_goes_on_under_the_schema_of_those_before_and_says_what_changed(store: S3Store, tmp_path: Path) -> None:
+    made = views(store)
+    land(store, 0, ad=["a"], n=pa.array([1], pa.int32()), page=["home"], required=("n",))
+    before = published(store, made, tmp_path)
+    land(store, 1, ad=["b"], n=pa.array([None], pa.int32()), ref=["x"])
+    ref = published(store, made, tmp_path)
+    page = steps.plan_page(ref)
+    assert "| stream views: column n                | INTEGER, never null | INTEGER   |" in page
+    assert "| stream views: column ref              |                     | VARCHAR   |" in page
+    assert "| stream views: columns that files lack |                     | page, ref |" in page
+    assert before.load()[1].streams[0].required == ("n",)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("a", 1), ("b", None)]
+
+
+def test_a_running_aggregate_goes_on_over_a_widened_column(store: S3Store, tmp_path: Path) -> None:
+    made = Pipeline("evolving", source=f"{store.root}/topics")
+    stream = made.stream("views", key="ad", partitions=1)
+    parts = stream.partial("max(n)::BIGINT AS n, count(*) AS views", by="ad")
+    parts.combine("max(n)::BIGINT AS n, sum(views)::BIGINT AS views", running=True).write("seen")
+    land(store, 0, ad=["a", "b"], n=pa.array([1, 2], pa.int32()))
+    published(store, made, tmp_path)
+    land(store, 2, ad=["a"], n=pa.array([2**40], pa.int64()))
+    published(store, made, tmp_path)
+    assert ("a", 2**40, 2) in [row[:3] for row in rows(store.root, "seen")]
+
+
+def test_types_that_do_not_go_together_are_refused_with_both_types_both_files_and_what_to_do(store: S3Store) -> None:
+    files = land(store, 0, ad=["a"], n=pa.array([1], pa.int64())), land(store, 1, ad=["b"], n=["many"])
+    finding = refused(store, views(store))
+    assert finding.what == "views: columns differ: n is VARCHAR, not BIGINT"
+    assert finding.where == f"{files[1]}, compared with {files[0]}"
+    assert finding.then == (
+        "land the column under another name, declare cast={'n': 'BIGINT'}, "
+        "or give the stream another name from there on"
+    )
+
+
+def test_what_is_refused_can_be_cast(store: S3Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a"], n=pa.array([1], pa.int64()))
+    land(store, 1, ad=["b"], n=["2"])
+    made = views(store, cast={"n": "INT8"})
+    assert Column("n", "BIGINT") in discover(made.streams)[0].columns
+    published(store, made, tmp_path)
+    assert [row[:2] for row in rows(store.root, "seen")] == [("a", 1), ("b", 2)]
+
+
+def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: S3Store, tmp_path: Path) -> None:
+    land(store, 0, ad=["a"], n=pa.array([1], pa.int64()))
+    file = land(store, 1, ad=["b"], n=["many"])
+    with pytest.raises(Refused, match=r"column 'n' cannot be read as BIGINT.*many") as caught:
+        published(store, views(store, cast={"n": "BIGINT"}), tmp_path)
+    assert caught.value.findings[0].where == file
+
+
+@pytest.mark.parametrize(
+    ("cast", "said"),
+    [
+        ({"m": "BIGINT"}, "there is no column 'm' to cast"),
+        ({"n": "NUMBER OF"}, "column 'n' is to be cast to 'NUMBER OF', which is no type"),
+    ],
+)
+def test_a_cast_that_makes_no_sense_is_refused(store: S3Store, cast: dict[str, str], said: str) -> None:
+    land(store, 0, ad=["a"], n=[1])
+    assert said in refused(store, views(store, cast=cast)).what
+
+
+@pytest.mark.parametrize("name", ["ad", "_offset"])
+def test_keys_and_offsets_are_not_cast(store: S3Store, name: str) -> None:
+    with pytest.raises(Refused, match=f"column '{name}' cannot be cast"):
+        views(store, cast={name: "VARCHAR"})
+
+
+def test_a_key_that_is_widened_is_refused_as_it_lies_elsewhere(store: S3Store) -> None:
+    land(store, 0, ad=pa.array([1], pa.int64()), n=[1])
+    land(store, 1, ad=pa.array([1], pa.int32()), n=[1])
+    finding = refused(store, views(store, key_format="long"))
+    assert finding.what == "views: columns differ: ad is INTEGER, not BIGINT"
+    assert "keys and offsets keep their types" in finding.then
+
+
+def test_a_column_that_was_never_null_must_not_be_dropped(store: S3Store) -> None:
+    files = land(store, 0, ad=["a"], n=[1], required=("n",)), land(store, 1, ad=["a"])
+    finding = refused(store, views(store, "ad AS a"))
+    assert finding.what == "views: columns differ: n is missing, not BIGINT, and it was never null"
+    assert finding.where == f"{files[1]}, compared with {files[0]}"
+
+
+def test_a_column_that_could_be_null_before_it_went_may_be_dropped(store: S3Store) -> None:
+    land(store, 0, ad=["a"], n=[1], required=("n",))
+    land(store, 1, ad=["a"], n=[1])
+    land(store, 2, ad=["a"])
+    # In another partition the column came later.
+    land(store, 0, 1, ad=["a"])
+    land(store, 1, 1, ad=["a"], n=[1], required=("n",))
+    (found,) = discover(views(store).streams)
+    assert (found.lacking, found.required) == (("n",), ())

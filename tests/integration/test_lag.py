@@ -1,0 +1,152 @@
+"""How far a pipeline is behind, in records and in time: in status, and as metrics that others read."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from batches.progress import Progress, progress
+from cli.main import app
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan
+from tests.sparse import FIRST, counted, land, published
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lag.md").read_text()
+VIEWS = StreamPartition("views", 0)
+
+_LABELS = r'\{([a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\}'
+_LINE = re.compile(rf"# (TYPE|UNIT|HELP) (coset_[a-z_]+) (.+)|(coset_[a-z_]+){_LABELS} -?[0-9.]+(e[+-]?[0-9]+)?")
+
+
+def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
+    file = tmp_path / "counted.py"
+    file.write_text(
+        "from partitioning import Pipeline\n"
+        f"pipeline = Pipeline('counted', source='{store.root}/topics')\n"
+        "views = pipeline.stream('views', key='ad', partitions=1, offsets='sparse')\n"
+        "views.aggregate('count(*) AS views, sum(n)::BIGINT AS n').write('counted')\n"
+    )
+    return CliRunner().invoke(app, [words[0], str(file), "--store", store.root, *words[1:]])
+
+
+def last(store: S3Store) -> Plan | None:
+    return Ledger(store, "counted").standing().published
+
+
+def behind(store: S3Store, made: Pipeline | None = None, later: float = 0) -> Progress:
+    now = datetime.now(UTC) + timedelta(seconds=later)
+    (one,) = progress(made or counted(store), last(store), now).partitions
+    return one
+
+
+def metric(text: str, name: str) -> float:
+    (value,) = re.findall(rf"^{name}\{{.*\}} (.+)$", text, re.M)
+    return float(value)
+
+
+def test_lag_counts_the_records_that_wait_and_since_when(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    before = behind(store, later=100)
+    assert (before.committed, before.latest, before.lag) == (None, 10, 5)
+    assert before.lag_seconds is not None
+    assert 99 <= before.lag_seconds < 160
+    published(store, counted(store), tmp_path)
+    assert behind(store, later=100) == Progress(VIEWS, 10, 10, 0, 0.0)
+    land(store, [12, 15, 16])
+    after = behind(store, later=1000)
+    assert (after.committed, after.latest, after.lag) == (10, 17, 3)
+    assert after.lag_seconds is not None
+    assert 999 <= after.lag_seconds < 1060
+
+
+def test_a_file_that_was_read_in_part_still_waits(store: S3Store, tmp_path: Path) -> None:
+    land(store, [0, 1, 2, 3])
+    made = counted(store, "dense")
+    published(store, made, tmp_path, Settings(limit=1))
+    assert behind(store, made).lag == 3
+    assert (behind(store, made, later=50).lag_seconds or 0) >= 49
+
+
+def test_a_table_lags_by_what_landed_since_it_was_read(store: S3Store, tmp_path: Path) -> None:
+    made = Pipeline("counted", source=f"{store.root}/topics")
+    made.table("views", key="ad", partitions=1).select("n").write("counted")
+    land(store, [0, 1])
+    published(store, made, tmp_path)
+    assert behind(store, made, later=100) == Progress(VIEWS, 2, 2, 0, 0.0)
+    land(store, [2])
+    assert behind(store, made).lag == 1
+
+
+def test_where_it_is_not_known_how_far_records_have_landed_there_is_no_lag(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    published(store, counted(store), tmp_path)
+    land(store, [500])
+    made = progress(counted(store), last(store), datetime.now(UTC))
+    assert made.wrong is None
+    land(store, [12, 12])
+    made = progress(counted(store), last(store), datetime.now(UTC))
+    assert made.partitions == (Progress(VIEWS, 10),)
+    assert (made.lag, made.lag_seconds) == (None, 0.0)
+    assert made.wrong is not None
+
+
+def test_status_shows_both(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    shown = coset(store, tmp_path, "status")
+    assert re.search(r"views-0 +none yet +10 +5 +\d+ s", shown.stdout), shown.output
+    assert re.search(r"Lag: 5 in 1 stream partitions, the oldest for \d+ s\.", shown.stdout)
+    (one,) = json.loads(coset(store, tmp_path, "status", "--json").stdout)["partitions"]
+    assert {name: one[name] for name in ("partition", "committed", "latest", "lag")} == {
+        "partition": "views-0",
+        "committed": None,
+        "latest": 10,
+        "lag": 5,
+    }
+    assert one["lag_seconds"] >= 0
+
+
+def test_metrics_are_openmetrics_text(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    published(store, counted(store), tmp_path)
+    land(store, [10, 12])
+    shown = coset(store, tmp_path, "metrics")
+    assert shown.exit_code == 0, shown.output
+    *lines, end, nothing = shown.stdout.split("\n")
+    assert (end, nothing) == ("# EOF", "")
+    for line in lines:
+        assert _LINE.fullmatch(line), line
+    # What describes a metric comes before it, and all of a metric together.
+    families = [re.findall(r"coset_[a-z_]+", line)[0] for line in lines]
+    order = list(dict.fromkeys(families))
+    assert families == sorted(families, key=order.index)
+    assert {family for family in order if f"`{family}`" not in PAGE} == set()
+    expected = {"committed_offset": 10, "latest_offset": 13, "lag_records": 2, "batch_open": 0, "published_batch": 0}
+    assert {name: metric(shown.stdout, f"coset_{name}") for name in expected} == expected
+    assert 'coset_lag_records{pipeline="counted",stream="views",partition="0"} 2' in lines
+
+
+def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    published(store, counted(store), tmp_path)
+    land(store, [12, 12])
+    shown = coset(store, tmp_path, "metrics")
+    assert shown.exit_code == 3
+    assert metric(shown.stdout, "coset_findings") == 1
+    assert metric(shown.stdout, "coset_committed_offset") == 10
+    assert "coset_lag_records{" not in shown.stdout
+    assert "a duplicate" in shown.stderr
+
+
+@pytest.mark.parametrize("words", [("metrics",), ("status", "--json")])
+def test_before_anything_is_planned(store: S3Store, tmp_path: Path, words: tuple[str, ...]) -> None:
+    land(store, FIRST)
+    assert coset(store, tmp_path, *words).exit_code == 0

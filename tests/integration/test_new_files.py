@@ -1,0 +1,207 @@
+"""What planning looks at once batches are published: what landed since, whatever else lies there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches import steps
+from batches.planning import preview
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents import store as stores
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from sources.landed import discover
+from sources.listing import listed
+from sources.pinned import not_as_planned
+from tests.batches import erase
+from tests.faults import FaultProxy
+from tests.landed import land_file
+from tests.running import run_and_publish
+
+PARTITIONS, FILES, ROWS = 3, 30, 2
+
+
+def views(store: S3Store, table: bool = False) -> Pipeline:
+    made = Pipeline("seen", source=f"{store.root}/topics")
+    declare = made.table if table else made.stream
+    declare("views", key="ad", partitions=PARTITIONS, hash="opaque").select("n").write("seen")
+    return made
+
+
+def land(store: S3Store, partition: int, first: int, rows: int = ROWS) -> str:
+    table = pa.table({"ad": [f"{partition}-{first + n}" for n in range(rows)], "n": list(range(rows))})
+    return land_file(table, "views", f"{store.root}/topics", partition, first)
+
+
+def published(store: S3Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> Plan:
+    ref, sentence = steps.plan(made, store.root, settings)
+    assert ref is not None, sentence
+    run_and_publish(ref, docs)
+    return ref.load()[1]
+
+
+def next_plan(store: S3Store, made: Pipeline) -> Plan:
+    plan = preview(made, store).plan
+    assert plan is not None
+    return plan
+
+
+def last(store: S3Store) -> Plan:
+    plan = Ledger(store, "seen").standing().published
+    assert plan is not None
+    return plan
+
+
+@pytest.fixture
+def landed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """A published batch of many files, of which one listing gives only ten."""
+    for partition in range(PARTITIONS):
+        for number in range(FILES):
+            land(store, partition, number * ROWS)
+    published(store, views(store), tmp_path)
+    monkeypatch.setattr(stores, "PAGE_KEYS", 10)
+    return store
+
+
+@dataclass
+class Requests:
+    """How often landed files are listed and opened."""
+
+    proxy: FaultProxy
+
+    def count(self, pattern: str, do: Callable[[], object]) -> int:
+        self.proxy.spoil("503 before storing", "GET|HEAD", pattern, times=0)
+        do()
+        return self.proxy.heal()
+
+    def opened(self, do: Callable[[], object]) -> int:
+        return self.count(r"views\+\d\+\d+\.parquet", do)
+
+    def listed(self, do: Callable[[], object]) -> int:
+        return self.count(r"list-type=2.*topics/views", do)
+
+
+@pytest.fixture
+def requests(proxy: FaultProxy) -> Requests:
+    return Requests(proxy)
+
+
+def test_only_footers_of_new_files_are_read_and_only_from_where_a_partition_was_read(
+    landed: S3Store, requests: Requests
+) -> None:
+    made, plan = views(landed), last(landed)
+    one_file = requests.opened(lambda: discover(made.streams)) // (PARTITIONS * FILES)
+    assert one_file >= 1
+    assert requests.listed(lambda: discover(made.streams)) == PARTITIONS * FILES // 10
+    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    # Each request of these ends in what was read of the next partition.
+    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    land(landed, 1, FILES * ROWS)
+    land(landed, 1, FILES * ROWS + ROWS)
+    assert requests.opened(lambda: discover(made.streams, plan)) == 2 * one_file
+    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    later = next_plan(landed, made)
+    assert [str(offsets) for offsets in later.ranges()] == ["views-0@[60,60)", "views-1@[60,64)", "views-2@[60,60)"]
+    assert [partition.beginning for partition in later.streams[0].partitions] == [0, 0, 0]
+
+
+def test_a_partition_that_had_nothing_to_read_goes_on_where_it_was(
+    landed: S3Store, requests: Requests, tmp_path: Path
+) -> None:
+    made = views(landed)
+    for _ in range(2):
+        land(landed, 1, last(landed).streams[0].partitions[1].end)
+        published(landed, made, tmp_path)
+    plan = last(landed)
+    assert plan.streams[0].partitions[0].files == ()
+    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    land(landed, 0, FILES * ROWS)
+    assert str(next_plan(landed, made).ranges()[0]) == "views-0@[60,62)"
+
+
+def test_a_file_that_was_read_in_part_is_taken_from_the_plan(
+    store: S3Store, requests: Requests, tmp_path: Path
+) -> None:
+    file = land(store, 0, 0, rows=10)
+    made = views(store)
+    plan = published(store, made, tmp_path, Settings(limit=4))
+    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    (found,) = discover(made.streams, plan)
+    assert [each.path for each in found.partitions[0].files] == [file]
+    assert str(next_plan(store, made).ranges()[0]) == "views-0@[4,10)"
+
+
+def test_of_a_table_only_what_is_new_is_opened_though_all_is_read(
+    store: S3Store, requests: Requests, tmp_path: Path
+) -> None:
+    for number in range(5):
+        land(store, 0, number * ROWS)
+    made = views(store, table=True)
+    plan = published(store, made, tmp_path)
+    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    land(store, 0, 5 * ROWS)
+    later = next_plan(store, made)
+    assert later.records == 6 * ROWS
+    assert len(later.streams[0].partitions[0].files) == 6
+
+
+def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: S3Store, tmp_path: Path) -> None:
+    made = views(store)
+    land(store, 0, 9_999_999_998)
+    published(store, made, tmp_path)
+    # By its name it lies before the other one.
+    land(store, 0, 10_000_000_000)
+    assert str(next_plan(store, made).ranges()[0]) == "views-0@[10000000000,10000000002)"
+    published(store, made, tmp_path)
+    land(store, 0, 10_000_000_002)
+    assert str(next_plan(store, made).ranges()[0]) == "views-0@[10000000002,10000000004)"
+
+
+def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: S3Store, tmp_path: Path) -> None:
+    made = views(store)
+    land(store, 0, 2_000_000_000)
+    gone = land(store, 0, 2_000_000_002)
+    published(store, made, tmp_path)
+    erase(store.root, gone.removeprefix(f"{store.root}/"))
+    land(store, 0, 2_000_000_004)
+    assert str(next_plan(store, made).ranges()[0]) == "views-0@[2000000004,2000000006)"
+
+
+def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store) -> None:
+    plan = last(landed)
+    erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
+    land(landed, 0, 0, rows=70)
+    assert str(next_plan(landed, views(landed)).ranges()[0]) == "views-0@[60,70)"
+
+
+def test_a_name_that_cannot_be_read_is_refused_where_it_is_new(landed: S3Store) -> None:
+    landed.put("topics/views/partition=1/views+1+0000000900.json", b"")
+    with pytest.raises(Exception, match=re.escape("the file's name cannot be read")):
+        discover(views(landed).streams, last(landed))
+
+
+def test_the_audit_lists_planned_files_from_the_first_one_on(
+    landed: S3Store, requests: Requests, tmp_path: Path
+) -> None:
+    file = land(landed, 1, FILES * ROWS)
+    plan = next_plan(landed, views(landed))
+    assert requests.listed(lambda: list(not_as_planned(plan.streams, "seen"))) == PARTITIONS
+    assert list(not_as_planned(plan.streams, "seen")) == []
+    erase(landed.root, file.removeprefix(f"{landed.root}/"))
+    (finding,) = not_as_planned(plan.streams, "seen")
+    assert (finding.what, finding.where) == ("the file is gone since the batch was planned", file)
+
+
+def test_a_listing_of_all_gives_all(landed: S3Store) -> None:
+    there = [found.entry for found in listed(S3Store(f"{landed.root}/topics"), "views", {})]
+    assert there == list(S3Store(f"{landed.root}/topics").list("views/partition="))
+    assert len(there) == PARTITIONS * FILES

@@ -1,0 +1,137 @@
+"""Streams with missing offsets, as compacted and transactional topics leave them: read, counted and reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from batches import steps
+from batches.planning import preview
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
+from tests.batches import rows
+from tests.sparse import FIRST, SECOND, counted, land, planned, published
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    land(store, FIRST)
+    land(store, SECOND)
+    return store
+
+
+def test_records_are_counted_as_the_files_say_and_gaps_are_reported(landed: S3Store, tmp_path: Path) -> None:
+    ref = published(landed, counted(landed), tmp_path)
+    _, plan = ref.load()
+    assert (plan.records, plan.streams[0].partitions[0].missing) == (9, 12)
+    assert [file.records for file in plan.streams[0].partitions[0].files] == [5, 4]
+    assert {(key, n) for key, _, n, *_ in rows(landed.root, "counted")} == {
+        (f"N{offset}", offset) for offset in FIRST + SECOND
+    }
+    report = steps.report(ref, tmp_path)
+    assert "12 offsets of the ranges have no record." in report
+    assert (
+        "| views-0@[0,10)  | 5       | views+0+0000000000.parquet | the file holds no more, by its footer |" in report
+    )
+    assert (
+        "| views-0@[10,12) | 2       | between two files          | the stream is declared sparse         |" in report
+    )
+    assert "9 records in 1 stream partition" in report
+    assert "Missing offsets" in steps.plan_page(ref)
+    land(landed, [23, 24])
+    again = published(landed, counted(landed), tmp_path)
+    assert str(again.load()[1].ranges()[0]) == "views-0@[21,25)"
+    assert again.load()[1].records == 2
+
+
+def test_what_is_not_declared_sparse_is_refused_and_told_how_to_declare_it(landed: S3Store) -> None:
+    with pytest.raises(Refused) as refused:
+        preview(counted(landed, "dense"), landed)
+    said = [(finding.what, finding.then) for finding in refused.value.findings]
+    assert "views: 5 records have the offsets [0,10): a gap" in said[0][0]
+    assert said[0][1].endswith('if its topic is compacted or transactional, declare offsets="sparse"')
+    assert said[-1][0] == "views: gap: no file holds views-0@[10,12)"
+    assert 'declare offsets="sparse(2)"' in said[-1][1]
+
+
+def test_a_hole_that_is_larger_than_declared_is_refused_with_its_range(landed: S3Store) -> None:
+    with pytest.raises(Refused) as refused:
+        preview(counted(landed, "sparse(1)"), landed)
+    (finding,) = refused.value.findings
+    assert finding.what == "views: gap: no file holds views-0@[10,12)"
+    assert 'declare offsets="sparse(2)"' in finding.then
+    assert planned(landed, counted(landed, "sparse(2)")).records == 9
+
+
+def test_a_hole_after_what_is_committed_is_refused_if_it_is_larger_than_declared(
+    landed: S3Store, tmp_path: Path
+) -> None:
+    published(landed, counted(landed), tmp_path)
+    land(landed, [122, 123])
+    with pytest.raises(Refused, match=r"views-0@\[21,122\)|\[21,122\) is lost"):
+        preview(counted(landed), landed)
+    assert str(planned(landed, counted(landed, "sparse(101)")).ranges()[0]) == "views-0@[21,124)"
+
+
+@pytest.mark.parametrize("offsets", [[0, 1, 1], [0, 2, 1, 1]])
+def test_a_file_with_more_records_than_offsets_is_a_duplicate_all_the_same(store: S3Store, offsets: list[int]) -> None:
+    land(store, offsets)
+    with pytest.raises(Refused, match="a duplicate"):
+        preview(counted(store), store)
+
+
+def test_a_limit_takes_whole_files(landed: S3Store, tmp_path: Path) -> None:
+    land(landed, [21, 22, 23])
+    for limit, end, records in ((1, 10, 5), (5, 10, 5), (8, 10, 5), (9, 21, 9), (10, 22, 10), (11, 23, 11)):
+        plan = planned(landed, counted(landed), Settings(limit=limit))
+        assert (plan.ranges()[0].end, plan.records) == (end, records), limit
+    published(landed, counted(landed), tmp_path, Settings(limit=9))
+    assert planned(landed, counted(landed)).records == 3
+
+
+def test_a_start_within_a_file_with_gaps_is_refused(landed: S3Store) -> None:
+    with pytest.raises(Refused, match=r"offset 4 is within a file of 5 records with the offsets \[0,10\)"):
+        preview(counted(landed), landed, Settings(starts={"views-0": 4}))
+    assert planned(landed, counted(landed), Settings(starts={"views-0": 10})).records == 4
+
+
+def test_a_compacted_table_is_read_whole(landed: S3Store, tmp_path: Path) -> None:
+    made = Pipeline("latest", source=f"{landed.root}/topics")
+    made.table("views", key="ad", partitions=1, offsets="sparse").select("n").write("latest")
+    land(landed, [30, 40], ["N0", "N1"])
+    _, plan = published(landed, made, tmp_path).load()
+    assert plan.records == 11
+    assert {row[:2] for row in rows(landed.root, "latest")} == {
+        *((f"N{offset}", offset) for offset in (*FIRST[2:], *SECOND)),
+        ("N0", 30),
+        ("N1", 40),
+    }
+
+
+def test_ranges_of_a_sparse_partition_are_dealt_to_tasks_and_add_up(landed: S3Store, tmp_path: Path) -> None:
+    made = Pipeline("counted", source=f"{landed.root}/topics")
+    parts = made.stream("views", key="ad", partitions=1, offsets="sparse").partial("count(*) AS views", by="ad")
+    parts.combine("sum(views)::BIGINT AS views", name="totals").write("counted")
+    ref = published(landed, made, tmp_path, Settings.parse(scheme=f"{parts.step}=records(4)"))
+    _, plan = ref.load()
+    assert len([task for stage in plan.stages for task in stage.tasks if task.span]) == 6
+    assert len(rows(landed.root, "counted")) == 9
+
+
+def test_records_of_a_sparse_stream_are_spread_as_by_their_keys(store: S3Store, tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    kept = {0: 0, 1: 0}
+    for partition in (0, 1):
+        keys = [key for key in map(str, range(400)) if placement_hash(key) % 2 == partition]
+        offsets = sorted(random.choice(1000, len(keys), replace=False).tolist())
+        for first in range(0, len(keys), 50):
+            land(store, offsets[first : first + 50], keys[first : first + 50], partition)
+        kept[partition] = len(keys)
+    made = counted(store, partitions=2)
+    ref = published(store, made, tmp_path, Settings.parse(scheme="tasks(4)"))
+    assert ref.load()[1].records == sum(kept.values()) == len(rows(store.root, "counted"))

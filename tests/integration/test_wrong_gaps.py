@@ -1,0 +1,155 @@
+"""Batches of a stream with missing offsets in which more is missing, or something else: each is refused.
+
+What is made wrong is the stored plan, a landed file, the kernel or a receipt; never an audit table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan, PlannedPartition
+from partitioning.model.receipt import PartitionReceipt
+from partitioning.values import replace
+from sources.reader import Batch
+from spark_jobs.take import LEFT, TAKEN, Taken
+from tests.integration.test_wrong_coverage import change_receipt
+from tests.judged import COVERED, EXPLAINED, MEET, Refusal, caught_by, refusal
+from tests.real_batches import ran, spoil_kernel
+from tests.sparse import FIRST, SECOND, counted, land
+
+
+@pytest.fixture
+def landed(store: S3Store) -> S3Store:
+    land(store, FIRST)
+    land(store, SECOND)
+    return store
+
+
+def of_two_tasks(store: S3Store) -> tuple[Pipeline, Settings]:
+    return counted(store), Settings.parse(scheme="tasks(2)")
+
+
+@caught_by(COVERED)
+def test_a_lost_record_of_a_sparse_stream_is_refused(
+    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    def lose(_: Batch, seen: Taken) -> None:
+        seen.fates[seen.offsets == 14] = LEFT
+
+    spoil_kernel(monkeypatch, lose)
+    said = refusal(ran(landed, counted(landed)), tmp_path)
+    assert "views-0@[0,21): 1 record of 9 not taken by any task" in said.findings[0]
+    return said
+
+
+def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
+    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def double(_: Batch, seen: Taken) -> None:
+        seen.fates[seen.offsets == 14] = TAKEN
+
+    spoil_kernel(monkeypatch, double)
+    made, settings = of_two_tasks(landed)
+    said = refusal(ran(landed, made, settings=settings), tmp_path)
+    assert said.failed[0] == COVERED
+    assert MEET in said.failed
+    assert "1 record more taken than the 9 planned" in said.findings[0]
+
+
+@caught_by(COVERED)
+def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(
+    landed: S3Store, tmp_path: Path
+) -> Refusal:
+    made, settings = of_two_tasks(landed)
+    ref = ran(landed, made, settings=settings)
+    change_receipt(ref, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
+    said = refusal(ref, tmp_path)
+    assert "views-0@[0,21): the offsets taken are not those planned" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+@pytest.mark.parametrize("held", ["", "0" * 16], ids=["none", "another"])
+def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: S3Store, tmp_path: Path, held: str) -> Refusal:
+    made, settings = of_two_tasks(landed)
+    ref = ran(landed, made, settings=settings)
+    change_receipt(ref, lambda seen: replace(seen, held=held))
+    said = refusal(ref, tmp_path)
+    assert "views-0@[0,21): the tasks that read it did not read the same offsets" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+@pytest.mark.parametrize("offsets", [[21, 25, 23, 27], [21, 24, 24, 27]], ids=["out of order", "twice"])
+def test_a_file_whose_offsets_do_not_rise_is_refused(landed: S3Store, tmp_path: Path, offsets: list[int]) -> Refusal:
+    # Its name, its footer and its count say what they should.
+    land(landed, offsets)
+    said = refusal(ran(landed, counted(landed)), tmp_path)
+    assert "views-0@[0,28): 1 offset missing, repeated or out of order" in said.findings[0]
+    assert f"views-0 at offset {offsets[2]} does not follow the offset before it" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda seen: replace(seen, read=seen.read - 1), "a task read 8 of 9 records"),
+        (lambda seen: replace(seen, taken=seen.taken - 1), "1 record of 9 not taken"),
+        (lambda seen: replace(seen, disorder=1), "1 offset missing, repeated or out of order"),
+    ],
+    ids=["read", "taken", "disorder"],
+)
+def test_a_receipt_of_a_sparse_stream_whose_figures_are_others_is_refused(
+    landed: S3Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+) -> Refusal:
+    ref = ran(landed, counted(landed))
+    change_receipt(ref, change)
+    said = refusal(ref, tmp_path)
+    assert says in said.findings[0]
+    return said
+
+
+def with_partition(plan: Plan, change: Callable[[PlannedPartition], PlannedPartition]) -> Plan:
+    (stream,) = plan.streams
+    return replace(plan, streams=(replace(stream, partitions=tuple(map(change, stream.partitions))),))
+
+
+def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: S3Store, tmp_path: Path) -> None:
+    land(landed, list(range(21, 300)))
+    land(landed, [300])
+
+    def hiding(planned: PlannedPartition) -> PlannedPartition:
+        files = tuple(file for file in planned.files if file.start != 21)
+        return replace(planned, files=files, missing=planned.missing + 279)
+
+    said = refusal(ran(landed, counted(landed), lambda plan: with_partition(plan, hiding)), tmp_path)
+    assert said.failed == (EXPLAINED,)
+    assert "views-0: 279 offsets are missing and nobody says why, the first in views-0@[21,300)" in said.findings[0]
+
+
+@caught_by(EXPLAINED)
+def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+    for first in (0, 10, 20):
+        land(store, list(range(first, first + 10)))
+
+    def hiding(planned: PlannedPartition) -> PlannedPartition:
+        return replace(planned, files=(planned.files[0], planned.files[2]), missing=10)
+
+    said = refusal(ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding)), tmp_path)
+    assert "views-0: 10 offsets are missing and nobody says why, the first in views-0@[10,20)" in said.findings[0]
+    return said
+
+
+def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: S3Store, tmp_path: Path) -> None:
+    fewer = ran(landed, counted(landed), lambda plan: with_partition(plan, lambda part: replace(part, missing=11)))
+    said = refusal(fewer, tmp_path)
+    assert said.failed == (COVERED, EXPLAINED)
+    assert "a task read 9 of 10 records" in said.findings[0]
+    assert "views-0: the plan says that 11 offsets are missing, its files lack 12" in said.findings[1]
