@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from batches.backfills.swaps import shown
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
@@ -25,6 +26,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     now = progress(pipeline, standing.published, datetime.now(UTC))
     wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
+    exchanged = shown(ledger.store, pipeline.name)
     if as_json:
         findings = [as_plain(finding) for finding in wrong.findings] if wrong else []
         show_json(
@@ -34,6 +36,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
                 if standing.plan
                 else None,
                 "published": standing.published.batch if standing.published else None,
+                "backfilled": exchanged,
                 "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
                 "findings": findings,
             }
@@ -52,7 +55,8 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     gone = [one.gone for one in now.partitions if one.gone]
     total = f"Lag: {_known(now.lag, 'unknown')} in {len(rows)} stream partitions"
     waited = f", the oldest for {duration(now.lag_seconds)}" if now.lag_seconds else ""
-    notes = [batch, *needs, *([then] if then else []), *gone, f"{total}{waited}."]
+    again = [f"Readers see batch {number} as {name} gives it." for number, name in exchanged.items()]
+    notes = [batch, *needs, *([then] if then else []), *again, *gone, f"{total}{waited}."]
     show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)

@@ -19,9 +19,9 @@ class Gap(Value, frozen=True):
 
 
 def gaps(ledger: Ledger) -> tuple[Gap, ...]:
-    """What was skipped on purpose, and what abandoned batches had that no later one has taken."""
+    """What was skipped on purpose, what was lost, and what abandoned batches had that no later one has taken."""
     standing = ledger.standing()
-    return (*_skipped(ledger), *_abandoned(ledger, standing.plan.batch if standing.plan else -1))
+    return (*_skipped(ledger), *_lost(ledger), *_abandoned(ledger, standing.plan.batch if standing.plan else -1))
 
 
 def _skipped(ledger: Ledger) -> Iterator[Gap]:
@@ -39,6 +39,15 @@ def _skipped(ledger: Ledger) -> Iterator[Gap]:
             skipped = OffsetRange(StreamPartition(stream_name, int(number)), seen.pop(name), plan.starts[name])
             then = "a pipeline of another name reads them, from the first offset on"
             yield Gap(skipped, f"batch {plan.batch} was asked to start at {plan.starts[name]:,}", then)
+        plan = ledger.published_before(plan.batch)
+
+
+def _lost(ledger: Ledger) -> Iterator[Gap]:
+    """The offsets that were gone before a batch read them, and that somebody accepted to lose."""
+    plan = ledger.standing().published
+    while plan is not None:
+        for lost in plan.lost:
+            yield Gap(lost, f"they were gone when batch {plan.batch} was planned", "nothing does: they are lost")
         plan = ledger.published_before(plan.batch)
 
 

@@ -39,7 +39,7 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
         kept=kept_by(source, before) if before else None,
     )
-    planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts)
+    planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # What the tables hold now is of later batches.
     return planned if source is ledger else _anew(planned)
 

@@ -33,6 +33,12 @@ def in_force(store: Store, pipeline: str, batch: int) -> Ledger:
     return Ledger(store, _standing(pipeline, swaps(store, pipeline)).get(batch, [pipeline])[-1])
 
 
+def shown(store: Store, pipeline: str) -> dict[int, str]:
+    """The batches of which readers see the rows of a backfill, and its name."""
+    standing = _standing(pipeline, swaps(store, pipeline))
+    return {batch: names[-1] for batch, names in sorted(standing.items()) if names[-1] != pipeline}
+
+
 def in_place(store: Store, backfill: Backfill) -> bool:
     """Whether readers see its rows of some batch."""
     return any(in_force(store, backfill.pipeline, batch).pipeline == backfill.name for batch in backfill.batches)

@@ -40,6 +40,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> 
     assert "This is backfill 0 of delays: batches 0 to 1" in shown
     assert "Compared: identical: 40 rows of 2 batches." in shown
     assert "It is in place: delays at version 3" in shown
+    assert "Readers see batch 1 as delays.backfill-0 gives it." in typed("status", PIPELINE)
     listed = typed("backfills", PIPELINE)
     assert "batches 0 to 1" in listed
     assert "hot" in listed

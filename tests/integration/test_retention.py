@@ -9,8 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from batches import steps
+from batches.backfills import steps as again
+from batches.backfills.gaps import gaps
 from batches.planning import preview
 from batches.ref import BatchRef
+from batches.runners.local import Local
 from cli.main import app
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
@@ -22,6 +25,7 @@ from partitioning.values import replace
 from tests.batches import erase, rows
 from tests.judged import EXPLAINED, refusal
 from tests.real_batches import ran
+from tests.running import silently
 from tests.sparse import counted, land, planned, published
 
 LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
@@ -83,6 +87,12 @@ def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost:
     assert "| views-0@[4,12) | 8       | between two files | accepted as lost |" in report
     assert "8 offsets accepted as lost" in report
     assert len(rows(lost.root, "counted")) == 8
+    (gap,) = gaps(ledger)
+    assert (str(gap.range), gap.why) == ("views-0@[4,12)", "they were gone when batch 1 was planned")
+    backfill = again.begin(counted(lost, "dense"), lost, again.Asked(1, 1, Settings.parse(scheme="tasks(2)")))
+    with Local(processes=1) as runner:
+        again.run(counted(lost, "dense"), lost, backfill, runner, tmp_path, silently)
+    assert str(again.comparison(lost, backfill)) == "identical: 4 rows of 1 batch"
     # The next batch neither needs it nor minds it.
     land(lost, [16])
     assert planned(lost, counted(lost, "dense"), LOST).lost == ()
