@@ -89,7 +89,8 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     decided = list(swaps(store, pipeline))
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
-        return _receipt_of(store, mine[-1])
+        # Somebody may have decided it just now, and may not have put the receipt yet.
+        return _carried_out(store, decided) if mine[-1] is decided[-1] else _receipt_of(store, mine[-1])
     standing = _standing(pipeline, iter(decided))
     findings = list(_misfits(store, backfill, comparison, to, standing))
     if findings:

@@ -172,7 +172,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     assert found is not None
     shown = answer.result()
     assert "The pipeline was changed: late: SQL of late." in shown
-    assert f"{found.tables[0].keys:,} keys differ in late (batch 0)" in shown
+    assert f"different: {found.tables[0].keys:,} keys of late (batch 0)" in shown
     assert "a hot topic" in shown
     assert digest(found) in shown
     assert all(row in shown for _, row, _ in found.tables[0].first)
@@ -186,7 +186,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
         approved = dag.test(run_conf=FORM | {"backfill": 0})
     assert approved.state == "success"
     (swap,) = swaps(store, "late_flights")
-    assert (swap.approved, swap.why) == (digest(found), "a hot topic, approved by ann")
+    assert (swap.approved, swap.who, swap.why) == (digest(found), "ann", "a hot topic")
     rows = seen(store_root, "late", "tailnum", "n")
     assert 0 < sum(row[1] for row in rows) < sum(row[1] for row in before)
 
