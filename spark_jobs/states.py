@@ -31,9 +31,8 @@ def task_state(
     It is `whole` if all of it is asked for, and not only what has to do with this batch.
     """
     assert step.state
-    if step.state.sql:
-        return KeptForTime(connection, step, step.state, batch, read, known)
-    return KeptByKey(connection, step, step.state, batch, read, known, whole=whole)
+    kind = KeptForTime if step.state.sql else KeptByKey
+    return kind(connection, step, step.state, batch, read, known, whole=whole)
 
 
 def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
@@ -55,6 +54,8 @@ class TaskState(ABC):
         batch: int,
         read: StateInput | None,
         known: str | None,
+        *,
+        whole: bool,
     ) -> None:
         nothing = _nulls(state_columns(keeps))
         self._connection = connection
@@ -62,6 +63,7 @@ class TaskState(ABC):
         self._keeps = keeps
         self._batch = batch
         self._read = read
+        self._whole = whole
         self._known = known or f"SELECT {nothing} WHERE false"
         if read and (added := [column for column in keeps.columns if column not in read.columns]):
             self._known = f"SELECT *, {_nulls(added)} FROM ({self._known})"
@@ -113,20 +115,6 @@ class KeptByKey(TaskState):
 
     A key of which nothing is kept any more has a row that says so, as long as older runs may have others.
     """
-
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        step: Step,
-        keeps: Keeps,
-        batch: int,
-        read: StateInput | None,
-        known: str | None,
-        *,
-        whole: bool,
-    ) -> None:
-        super().__init__(connection, step, keeps, batch, read, known)
-        self._whole = whole
 
     @property
     def _key(self) -> str:
