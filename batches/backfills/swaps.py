@@ -6,9 +6,9 @@ is put. Whoever comes finishes what was decided before anything else is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from batches.backfills.tables import Exchange, exchange, replace_rows, restore_rows
+from batches.backfills.tables import Exchange, check_held, check_version, exchange, replace_rows, restore_rows
 from batches.publication import check_files
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
@@ -108,6 +108,8 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
         why=why,
         at=at,
     )
+    # What cannot be carried out must not be decided: everybody would have to finish it first.
+    _check_possible(store, [*decided, swap])
     stored = decode(
         Swap,
         store.put_new(_decision(pipeline, swap.number), encode(swap)),
@@ -153,8 +155,38 @@ def _newest(store: Store, pipeline: str) -> int | None:
     return standing.published.batch if standing.published else None
 
 
+def _check_possible(store: Store, decided: list[Swap]) -> None:
+    """Raise Refused if the newest decision cannot be carried out: files are gone, or are in no table any more."""
+    exchanges, upserts = _exchanges(store, decided), _upserts(store, decided[-1])
+    come = [file for change in exchanges.values() for files in change.come.values() for file in files]
+    if decided[-1].turn is Turn.SWAP:
+        come += [file for _, files in upserts.values() for file in files]
+    else:
+        for table, version in _versions_before(store, decided, upserts).items():
+            check_version(store.root, table, version)
+    check_files(Ledger(store, decided[-1].pipeline), come, "restore the file from a backup")
+    for change in exchanges.values():
+        check_held(store.root, change)
+
+
 def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
     """Commit the newest decision to every table, and put its receipt."""
+    swap, root = decided[-1], store.root
+    versions = {table: exchange(root, swap, change) for table, change in sorted(_exchanges(store, decided).items())}
+    upserts = _upserts(store, swap)
+    before = _versions_before(store, decided, upserts) if swap.turn is Turn.UNDO else {}
+    for table, (write, files) in sorted(upserts.items()):
+        if swap.turn is Turn.SWAP:
+            versions[table] = replace_rows(root, swap, write, files)
+        else:
+            versions[table] = restore_rows(root, swap, write, before[table])
+    receipt = Swapped(swap.pipeline, swap.number, digest(swap), versions)
+    where = _receipt(swap.pipeline, swap.number)
+    return decode(Swapped, store.put_new(where, encode(receipt)), f"{root}/{where}")
+
+
+def _exchanges(store: Store, decided: list[Swap]) -> dict[str, Exchange]:
+    """What the newest decision exchanges in each table but the upserted ones."""
     swap, pipeline = decided[-1], decided[-1].pipeline
     before, now = _standing(pipeline, iter(decided[:-1])), _standing(pipeline, iter(decided))
     changed: dict[str, Exchange] = {}
@@ -167,19 +199,11 @@ def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
             change = changed.setdefault(table, Exchange(write, {}, {}))
             change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
             change.come[batch] = are[table][1] if table in are else ()
-    come = [file for change in changed.values() for files in change.come.values() for file in files]
-    check_files(Ledger(store, pipeline), come, "restore the file from a backup; what readers see stays until then")
-    versions = {table: exchange(store.root, swap, change) for table, change in sorted(changed.items())} | _upserted(
-        store, decided
-    )
-    receipt = Swapped(pipeline, swap.number, digest(swap), versions)
-    where = _receipt(pipeline, swap.number)
-    return decode(Swapped, store.put_new(where, encode(receipt)), f"{store.root}/{where}")
+    return changed
 
 
-def _upserted(store: Store, decided: list[Swap]) -> dict[str, int]:
-    """Give upserted tables the rows that come from what the backfill keeps, or those back that they had before it."""
-    swap = decided[-1]
+def _upserts(store: Store, swap: Swap) -> dict[str, tuple[PlannedWrite, list[Artefact]]]:
+    """The upserted tables that come from what a backfill keeps, if that changes, with all their rows after it."""
     if not swap.keeps:
         return {}
     held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
@@ -189,17 +213,15 @@ def _upserted(store: Store, decided: list[Swap]) -> dict[str, int]:
             if write.declared.mode is Mode.UPSERT:
                 _, rows = held.get(write.declared.table, (write, {}))
                 held[write.declared.table] = write, _after(rows, write, files)
-    holds = {table: [file for some in rows.values() for file in some] for table, (_, rows) in held.items()}
-    if swap.turn is Turn.SWAP:
-        then = "restore the file from a backup; what readers see stays until then"
-        check_files(ledger, [file for files in holds.values() for file in files], then)
-        return {
-            table: replace_rows(store.root, swap, write, holds[table]) for table, (write, _) in sorted(held.items())
-        }
-    versions = _swapped(store, decided)
-    return {
-        table: restore_rows(store.root, swap, write, versions[table] - 1) for table, (write, _) in sorted(held.items())
-    }
+    return {table: (write, [file for some in rows.values() for file in some]) for table, (write, rows) in held.items()}
+
+
+def _versions_before(store: Store, decided: list[Swap], tables: Iterable[str]) -> dict[str, int]:
+    """The versions that tables had before the swap that is taken back."""
+    undone = decided[-1].backfill
+    last = next(swap for swap in reversed(decided[:-1]) if (swap.backfill, swap.turn) == (undone, Turn.SWAP))
+    versions = _receipt_of(store, last).tables
+    return {table: versions[table] - 1 for table in tables}
 
 
 def _after(
@@ -211,13 +233,6 @@ def _after(
         for part in file.parts:
             touched.setdefault(part.partition, []).append(file)
     return touched if write.anew else rows | touched
-
-
-def _swapped(store: Store, decided: list[Swap]) -> dict[str, int]:
-    """The versions of tables in which the swap was committed that is taken back now."""
-    undone = decided[-1].backfill
-    last = next(swap for swap in reversed(decided[:-1]) if (swap.backfill, swap.turn) == (undone, Turn.SWAP))
-    return _receipt_of(store, last).tables
 
 
 def _receipt_of(store: Store, swap: Swap) -> Swapped:

@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileType
 
 from batches.delta import Change, added, application, carry_out, newest_in, path_in
-from batches.tables import opened_at
+from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
 from partitioning.model.artefact import Artefact
@@ -58,12 +58,23 @@ def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
             if newest not in change.come:
                 return Change([], "append")
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
-        held = {file["path"]: file["size_bytes"] for file in pa.table(log.get_add_actions()).to_pylist()}
+        held = _held(log)
         gone = [action for batch, left in change.gone.items() for action in _gone(log, held, batch, *left)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
         return Change([*gone, *come], "append", takes=bool(gone))
 
     return _swapped(store_root, swap, write, exchanged)
+
+
+def check_held(store_root: str, change: Exchange) -> None:
+    """Raise Refused, with all findings, if files that would go are in the table no more."""
+    if change.write.declared.mode is Mode.REPLACE:
+        return
+    with opened(folder(store_root, change.write.declared.table)) as log:
+        if log is not None:
+            held = _held(log)
+            for batch, left in change.gone.items():
+                _gone(log, held, batch, *left)
 
 
 def replace_rows(store_root: str, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
@@ -77,17 +88,28 @@ def restore_rows(store_root: str, swap: Swap, write: PlannedWrite, version: int)
 
     Raises Refused if one of them was removed since, and as `exchange`.
     """
-    where = folder(store_root, write.declared.table)
+    files = check_version(store_root, write.declared.table, version)
+    change = Change([_again(file) for file in files], "overwrite", takes=True)
+    return _swapped(store_root, swap, write, lambda _: change)
+
+
+def check_version(store_root: str, table: str, version: int) -> list[dict[str, Any]]:
+    """The files that a table had in a version. Raises Refused, with all findings, if some were removed since."""
+    where = folder(store_root, table)
     with opened_at(where, version) as old:
-        files = pa.table(old.get_add_actions(flatten=True)).to_pylist()
+        files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
     root = "/".join(split(where))
     found = filesystem().get_file_info([f"{root}/{file['path']}" for file in files])
     gone = [info.path for info in found if info.type is FileType.NotFound]
     if gone:
         then = "it cannot be taken back any more: run the batches again as they were"
         raise Refused(*(Finding("the file was removed since", f"s3://{path}", then) for path in gone))
-    change = Change([_again(file) for file in files], "overwrite", takes=True)
-    return _swapped(store_root, swap, write, lambda _: change)
+    return files
+
+
+def _held(log: DeltaTable) -> dict[str, int]:
+    """The files that a table has now, and their sizes."""
+    return {file["path"]: file["size_bytes"] for file in pa.table(log.get_add_actions()).to_pylist()}
 
 
 def _again(file: dict[str, Any]) -> AddAction:

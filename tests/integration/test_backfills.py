@@ -270,6 +270,22 @@ def test_an_upserted_table_gets_all_rows_that_should_have_been(store: S3Store, t
     assert [row[:2] for row in history.seen("newest")] == sorted(wanted.items())
 
 
+def test_what_was_removed_since_cannot_be_taken_back(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path)
+    for number in range(2):
+        history.batch(number)
+    cascade = history.backfilled(Asked(0, None, Settings()), threshold=5)
+    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    seen = history.seen(), history.seen("newest")
+    compact(counted(0)(f"{store.root}/topics", 4), store, timedelta(0))
+    with pytest.raises(Refused, match=r"the file (was removed since|is missing)"):
+        steps.undo(store, cascade, "")
+    assert (history.seen(), history.seen("newest")) == seen
+    assert len(list(swaps.swaps(store, "kept"))) == 1
+    changed = Batches(store, tmp_path, lambda _: counted(5))
+    changed.batch(2)
+
+
 def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     history.batch(0)
@@ -412,6 +428,9 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: S3
     with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
         steps.swap(store, last, digest(steps.comparison(store, last)), "")
     assert history.seen() == before
+    # It was not decided either: nobody has to finish what cannot be done.
+    assert [swap.backfill for swap in swaps.swaps(store, "kept")] == [0, 0]
+    history.batch(3)
 
 
 def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3Store, tmp_path: Path) -> None:
