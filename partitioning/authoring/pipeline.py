@@ -13,6 +13,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
 from partitioning.imports import import_path
+from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
@@ -57,6 +58,9 @@ class Pipeline:
         if name == "tables":
             then = "result tables lie there; rename it"
             findings.append(Finding("a pipeline cannot be named 'tables'", "pipeline", then))
+        if pipeline_of(name):
+            what = f"a pipeline cannot be named {name!r}"
+            findings.append(Finding(what, "pipeline", f"a backfill of {pipeline_of(name)} lies there; rename it"))
         self.name = _read(findings, check_name, name, "pipeline")
         self.source = source
         self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None

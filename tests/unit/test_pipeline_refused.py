@@ -110,6 +110,13 @@ REFUSED: dict[str, tuple[str, Callable[[Pipeline, Flow, Flow], object]]] = {
     "a table that is no name": ("no name for a table", lambda p, f, q: f.write("../x")),
     "a pipeline that is no name": ("no name for a pipeline", lambda p, f, q: Pipeline("a/b")),
     "a pipeline where the results lie": ("cannot be named 'tables'", lambda p, f, q: Pipeline("tables")),
+    "a pipeline where a backfill lies": ("'x.backfill-3'", lambda p, f, q: Pipeline("x.backfill-3")),
+    "an unknown mode": ("unknown mode 'merge'", lambda p, f, q: f.write("x", mode="merge")),
+    "an upsert without a key": (
+        "has no key",
+        lambda p, f, q: f.partial("1 AS n").combine("n").write("x", mode="upsert"),
+    ),
+    "deletes that delete nothing": ("deletes nothing", lambda p, f, q: f.write("x", deletes="true")),
     "an unknown scheme": ("unknown scheme", lambda p, f, q: Pipeline("x", scheme="best")),
 }
 
