@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from partitioning.authoring.flow import Flow
@@ -157,3 +159,16 @@ def test_a_streams_placement_function_must_be_there() -> None:
     with pytest.raises(Refused, match="cannot be imported") as refusal:
         check_sql(made, [FLIGHTS])
     assert refusal.value.findings[0].where == "stream 'flights'"
+
+
+@pytest.mark.parametrize(
+    ("column", "written", "why"),
+    [
+        ("_batch", {"lineage": True}, "lineage=True"),
+        ("_Task", {"lineage": True}, "lineage=True"),
+        ("_residue", {"mode": "upsert"}, "mode='upsert'"),
+    ],
+)
+def test_a_column_that_a_table_adds_is_refused(column: str, written: dict[str, Any], why: str) -> None:
+    (finding,) = findings(lambda f, p: f.select(f"1 AS {column}").write("t", **written))
+    assert finding.what == f"column '{column}' is there already, and {why} adds one of that name"
