@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, TypeVar, cast
 
-from msgspec import UNSET, UnsetType
-
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
@@ -18,7 +16,7 @@ from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import DENSE, NullKeys, Sparse, Stream, sparseness
+from partitioning.model.streams import DENSE, Format, NullKeys, Stream, sparseness
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -118,16 +116,19 @@ class Pipeline:
         hash: str = MURMUR2,
         offsets: str = DENSE,
         cast: Mapping[str, str] | None = None,
+        format: str = Format.PARQUET,
+        columns: Mapping[str, str] | None = None,
     ) -> Flow:
         """Declare an input whose new records are read once, batch by batch.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
-        are read as another type than some files have, by DuckDB's names.
+        are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
+        `columns` they have, and of which types: those of interest are declared.
         """
         missing = sparseness(offsets, f"stream {name!r}")
-        return self._declare(
-            name, source, key, partitions, key_format, offset, null_keys, hash, missing, cast, table=False
-        )
+        words = {"key_format": key_format, "null_keys": null_keys, "format": format}
+        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        return self._declare(name, source, key, partitions, words | told, table=False)
 
     def table(
         self,
@@ -142,16 +143,19 @@ class Pipeline:
         hash: str = MURMUR2,
         offsets: str = DENSE,
         cast: Mapping[str, str] | None = None,
+        format: str = Format.PARQUET,
+        columns: Mapping[str, str] | None = None,
     ) -> Flow:
         """Declare an input that is read whole in every batch; the latest record of each key counts.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
-        are read as another type than some files have, by DuckDB's names.
+        are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
+        `columns` they have, and of which types: those of interest are declared.
         """
         missing = sparseness(offsets, f"stream {name!r}")
-        return self._declare(
-            name, source, key, partitions, key_format, offset, null_keys, hash, missing, cast, table=True
-        )
+        words = {"key_format": key_format, "null_keys": null_keys, "format": format}
+        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        return self._declare(name, source, key, partitions, words | told, table=True)
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
@@ -168,20 +172,11 @@ class Pipeline:
         source: str | None,
         key: str,
         partitions: int,
-        key_format: str,
-        offset: str,
-        null_keys: str,
-        hash: str,
-        sparse: Sparse | UnsetType,
-        cast: Mapping[str, str] | None,
+        words: dict[str, Any],
         *,
         table: bool,
     ) -> Flow:
-        # The stream's own check says which words are none.
-        words: Any = {"key_format": key_format, "null_keys": null_keys}
-        at = source or self.source
-        words |= {"sparse": sparse, "cast": dict(cast) if cast else UNSET}
-        stream = Stream(name, at, key, partitions, offset=offset, hash=hash, table=table, **words).checked()
+        stream = Stream(name, source or self.source, key, partitions, table=table, **words).checked()
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -22,6 +22,14 @@ class NullKeys(StrEnum):
     REFUSE = "refuse"
     DROP = "drop"
     OWN_TASK = "own task"
+
+
+class Format(StrEnum):
+    """How records are written: in Parquet or Avro files, which say what columns they have, or as lines of JSON."""
+
+    PARQUET = "parquet"
+    AVRO = "avro"
+    JSON = "json"
 
 
 class Sparse(Value, frozen=True):
@@ -65,7 +73,9 @@ class Stream(Value, frozen=True):
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
-    offsets; columns in `cast` are read as these types, whatever a file says. Plans of other streams say neither.
+    offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
+    not as Parquet; `columns` and their types are declared where records do not say them. Plans of other streams say
+    nothing of all these.
     """
 
     name: str
@@ -79,6 +89,13 @@ class Stream(Value, frozen=True):
     table: bool = False
     sparse: Sparse | UnsetType = UNSET
     cast: Mapping[str, str] | UnsetType = UNSET
+    format: Format | UnsetType = UNSET
+    columns: Mapping[str, str] | UnsetType = UNSET
+
+    @property
+    def written_as(self) -> Format:
+        """How its records are written."""
+        return self.format or Format.PARQUET
 
     @property
     def casts(self) -> Mapping[str, str]:
@@ -102,17 +119,34 @@ class Stream(Value, frozen=True):
             wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
         for name in self.casts.keys() & {self.key, self.offset}:
             wrong(f"column {name!r} cannot be cast", "keys and offsets are read as they were landed")
+        for what, then in self._format_findings():
+            wrong(what, then)
         findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
         if not self.source.startswith("s3://"):
             wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
         return tuple(findings)
+
+    def _format_findings(self) -> Iterator[tuple[str, str]]:
+        if self.written_as not in tuple(Format):
+            yield f"unknown format {self.format!r}", f"use one of {', '.join(Format)}"
+        elif self.written_as == Format.JSON and not self.columns:
+            yield "JSON does not say of which types its columns are", "declare columns={name: type}"
+        elif self.written_as != Format.JSON and self.columns:
+            yield f"columns are declared, and {self.written_as} says them itself", "leave columns= out"
 
     def checked(self) -> Stream:
         """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
         check_name(self.name, "stream")
         if findings := self.findings():
             raise Refused(*findings)
-        return replace(self, key_format=KeyFormat(self.key_format), null_keys=NullKeys(self.null_keys))
+        return replace(
+            self,
+            key_format=KeyFormat(self.key_format),
+            null_keys=NullKeys(self.null_keys),
+            format=UNSET if self.written_as == Format.PARQUET else Format(self.written_as),
+            cast=self.cast or UNSET,
+            columns=self.columns or UNSET,
+        )
 
 
 class Column(Value, frozen=True, order=True, gc=False):
