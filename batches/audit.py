@@ -44,6 +44,7 @@ from partitioning.model.receipt import (
     Violation,
     least_and_most_read,
     range_digest,
+    records_by_readers,
 )
 from partitioning.model.streams import NullKeys, Sparse
 
@@ -153,8 +154,8 @@ def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """The offsets of a partition that the tasks of a stage have to account for, together: [start, end), so many of
-    which are missing. `digest` is theirs, None if only those who read them can know it."""
+    """The offsets of a partition that the tasks of a stage have to account for, together: [start, end), which have so
+    many `records`. `digest` is theirs. Each is None if only those who read them can know it."""
 
     input: str
     partition: int
@@ -162,7 +163,7 @@ class _Expected:
     null_keys: NullKeys
     start: int
     end: int
-    missing: int
+    records: int | None
     digest: str | None
 
 
@@ -174,12 +175,13 @@ def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
             for planned in (stream.partitions[number] for number in read.numbers):
                 place = read.name, planned.partition, stream.declared.table, read.null_keys
                 digest = None if isinstance(stream.declared.sparse, Sparse) else _digest(plan, stream, planned)
-                yield _Expected(*place, planned.start, planned.end, planned.missing, digest)
+                records = planned.records if stream.declared.counted_by_plan else None
+                yield _Expected(*place, planned.start, planned.end, records, digest)
         case ExchangeInput() | ResultInput() | StateInput():
             for written in partitions_of(left, read.name, read.numbers):
                 place = read.name, written.partition, False, NullKeys.OWN_TASK
                 digest = _text(range_digest(written.start, written.end))
-                yield _Expected(*place, written.start, written.end, 0, digest)
+                yield _Expected(*place, written.start, written.end, written.end - written.start, digest)
         case _:
             assert_never(read)
 
@@ -189,6 +191,9 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
         return sum(getattr(seen, figure) for seen in accounts)
 
     least, most = least_and_most_read(accounts)
+    planned = expected.records
+    if planned is None:
+        planned = records_by_readers(expected.start, expected.end, accounts)
     return {
         "stage": stage,
         "input": expected.input,
@@ -197,7 +202,7 @@ def _coverage_row(stage: str, expected: _Expected, accounts: Sequence[PartitionR
         "null_keys": expected.null_keys.value,
         "start": expected.start,
         "end": expected.end,
-        "planned": expected.end - expected.start - expected.missing,
+        "planned": planned,
         "read_min": least,
         "read_max": most,
         "taken": total("taken"),

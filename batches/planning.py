@@ -27,7 +27,7 @@ from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.states import Kept
 from partitioning.sections import many
-from sources.landed import discover
+from sources.discovery import discover
 from spark_jobs.sql.check import check_sql
 from spark_jobs.sql.left_columns import with_columns
 

@@ -11,7 +11,7 @@ from partitioning.errors import CosetError
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered, DiscoveredPartition
-from sources.landed import discover
+from sources.discovery import discover
 
 
 @dataclass(frozen=True, slots=True)

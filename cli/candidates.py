@@ -21,7 +21,7 @@ from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
-from sources.landed import discover
+from sources.discovery import discover
 from spark_jobs.sql.check import check_sql
 
 

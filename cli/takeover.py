@@ -14,7 +14,7 @@ from partitioning.authoring.toml import key
 from partitioning.errors import Finding, Refused
 from partitioning.samza.checkpoints import Checkpoint, Start, read_checkpoints, starts
 from partitioning.sections import many
-from sources.landed import discover
+from sources.discovery import discover
 
 
 @dataclass(frozen=True, slots=True)

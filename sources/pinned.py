@@ -1,12 +1,14 @@
-"""Pinned files: landed files as they were when a batch was planned, and what is said of those that are so no more."""
+"""Pinned inputs: landed files as they were when a batch was planned, and what is said of those that are so no more."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
+from typing import assert_never
 
 from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import PlannedStream
+from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile
 from sources.listing import folder, listed
 
@@ -30,17 +32,32 @@ def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
 
 
 def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[Finding]:
-    """The planned files that are not there as they were planned, by a listing of each stream's folders from the first
-    of them on."""
-    then = restore(pipeline)
+    """What is not there any more as it was planned, wherever it lies.
+
+    Raises Unreachable if store or brokers do not answer.
+    """
     for stream in streams:
-        planned = {file.path: file for partition in stream.partitions for file in partition.files}
-        there = _listed(stream, planned) if planned else {}
-        for path, file in planned.items():
-            entry = there.get(path)
-            finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
-            if finding is not None:
-                yield finding
+        match stream.declared.origin:
+            case LandedSource():
+                yield from _files_not_as_planned(stream, restore(pipeline))
+            case KafkaSource() as source:
+                from sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
+
+                yield from kafka.not_as_planned(stream, source, pipeline)
+            case _:
+                assert_never(stream.declared.origin)
+
+
+def _files_not_as_planned(stream: PlannedStream, then: str) -> Iterator[Finding]:
+    """The planned files that are not there as they were planned, by a listing of the stream's folders from the first
+    of them on."""
+    planned = {file.path: file for partition in stream.partitions for file in partition.files}
+    there = _listed(stream, planned) if planned else {}
+    for path, file in planned.items():
+        entry = there.get(path)
+        finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
+        if finding is not None:
+            yield finding
 
 
 def _listed(stream: PlannedStream, paths: Container[str]) -> dict[str, Entry]:

@@ -13,13 +13,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some records of a partition, and `where` they lay; their offsets have to be in [first, end)."""
+    """Some records of a partition, and `where` they lay; their offsets have to be in [first, end).
+
+    Where only who reads can know how far that is, `reached` is the offset up to which all records were given by now.
+    """
 
     partition: int
     first: int
     end: int
     where: str
     records: pa.RecordBatch
+    reached: int | None = None
     _known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: Hashable, work_out: Callable[[], T]) -> T:

@@ -23,6 +23,7 @@ from partitioning.model.leaving import given_to
 from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
+from partitioning.model.sources import KafkaSource, LandedSource
 from sources.copies import Copies
 from sources.landed_reader import LandedReader
 from sources.parts_reader import PartsReader
@@ -140,11 +141,23 @@ def reader(order: Order, ordered: Ordered, place: Place) -> Reader:
     """Who reads an input, by its kind."""
     match ordered:
         case OrderedStream():
-            return LandedReader(ordered, place.files, order.pipeline)
+            return _stream_reader(order, ordered, place)
         case OrderedParts():
             return PartsReader(ordered, order.store, order.pipeline, place.copies)
         case _:
             assert_never(ordered)
+
+
+def _stream_reader(order: Order, ordered: OrderedStream, place: Place) -> Reader:
+    match ordered.declared.origin:
+        case LandedSource():
+            return LandedReader(ordered, place.files, order.pipeline)
+        case KafkaSource() as source:
+            from sources.kafka.reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
+
+            return KafkaReader(ordered, source, order.pipeline)
+        case _:
+            assert_never(ordered.declared.origin)
 
 
 def _sampled(intakes: Sequence[Intake]) -> list[tuple[str, int, pa.Table]]:

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from partitioning.errors import CosetError, Finding
 from sources import s3
+from sources.kafka import properties as kafka
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
 
 if TYPE_CHECKING:  # few groups need it
@@ -20,12 +21,12 @@ if TYPE_CHECKING:  # few groups need it
 
 
 def with_store(conf: SparkConf) -> SparkConf:
-    """The settings, by which executors on other machines are given the store's variables of this process.
+    """The settings, by which executors on other machines are given the variables of this process for store and brokers.
 
     Its driver sets them, and not who starts it: a program's arguments can be read by everybody on its machine.
     """
     if not (conf.get("spark.master") or "").startswith("local"):
-        for name, value in s3.environment().items():
+        for name, value in (s3.environment() | kafka.environment()).items():
             conf.setIfMissing(f"spark.executorEnv.{name}", value)
     return conf
 

@@ -92,6 +92,7 @@ class Proof:
     _offenders: dict[Violation, list[Offender]] = field(default_factory=lambda: {kind: [] for kind in _VIOLATIONS})
     _sampled: list[pa.Table] = field(default_factory=list)
     _held: int = 0
+    _reached: int | None = None
     _heavy: HeavyKeys = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,6 +105,7 @@ class Proof:
     def note(self, batch: Batch, seen: Taken) -> None:
         """Take the figures of a batch of which it was seen what becomes of each record."""
         claims, kind = self.claims, seen.hashes.dtype
+        self._reached = batch.reached
         sampled = np.empty(len(seen.fates) if claims.sample else 0, np.bool_)
         firsts = np.empty((len(_VIOLATIONS), OFFENDERS_KEPT), np.int64)
         filled = np.zeros(len(_VIOLATIONS), np.int64)
@@ -156,6 +158,7 @@ class Proof:
             offenders=tuple(offender for kind in _VIOLATIONS for offender in self._offenders[kind]),
             heavy=self._heavy.found(),
             held=f"{self._held_digest:016x}" if self.ordered.sparse else "",
+            reached=self._reached,
         )
 
     def keys(self) -> pa.Table:

@@ -14,6 +14,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from batches.runners.spark_server import SparkServer, start_spark
+from demo.kafka_server import KafkaServer, start_kafka
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import S3Store
 from tests import forked
@@ -50,6 +51,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
             del os.environ[name]
         else:
             os.environ[name] = value
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A real Kafka broker without topics."""
+    server = start_kafka(tmp_path_factory.mktemp("kafka"))
+    yield server
     server.stop()
 
 

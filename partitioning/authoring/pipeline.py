@@ -118,16 +118,18 @@ class Pipeline:
         cast: Mapping[str, str] | None = None,
         format: str = Format.PARQUET,
         columns: Mapping[str, str] | None = None,
+        schema: str | None = None,
     ) -> Flow:
         """Declare an input whose new records are read once, batch by batch.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
         are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared.
+        `columns` they have, and of which types: those of interest are declared. Avro that lies in a broker has the
+        given `schema`, or that of the registry.
         """
         missing = sparseness(offsets, f"stream {name!r}")
         words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns, "schema": schema}
         return self._declare(name, source, key, partitions, words | told, table=False)
 
     def table(
@@ -145,16 +147,18 @@ class Pipeline:
         cast: Mapping[str, str] | None = None,
         format: str = Format.PARQUET,
         columns: Mapping[str, str] | None = None,
+        schema: str | None = None,
     ) -> Flow:
         """Declare an input that is read whole in every batch; the latest record of each key counts.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
         are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared.
+        `columns` they have, and of which types: those of interest are declared. Avro that lies in a broker has the
+        given `schema`, or that of the registry.
         """
         missing = sparseness(offsets, f"stream {name!r}")
         words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns, "schema": schema}
         return self._declare(name, source, key, partitions, words | told, table=True)
 
     def flow(self, name: str) -> Flow:

@@ -60,6 +60,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True):
     """A stream in this batch: its declaration, its columns, and every partition by number.
 
     New files are `lacking` some of the columns, which are read as null; `required` ones no file allows to be null.
+    `topic` is the id of a topic that is read from its broker.
     """
 
     declared: Stream
@@ -67,6 +68,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True):
     partitions: tuple[PlannedPartition, ...]
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    topic: str = ""
 
     @property
     def name(self) -> str:

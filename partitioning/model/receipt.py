@@ -69,7 +69,8 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records whose key does
     not hash to the partition, `stray` records taken whose key hashes to another task. `keys` distinct keys were
     sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a twentieth or more of
-    the records taken, heaviest first. Of a sparse stream `held` is the digest of all that were read.
+    the records taken, heaviest first. Of a sparse stream `held` is the digest of all that were read, and of one that
+    is read from its broker `reached` is the offset up to which it was read.
     """
 
     input: str
@@ -88,6 +89,7 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     offenders: tuple[Offender, ...]
     heavy: tuple[HeavyKey, ...]
     held: str = ""
+    reached: int | None = None
 
 
 def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
@@ -99,6 +101,20 @@ def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
     for receipt in seen:
         by_range.setdefault((receipt.start, receipt.end), []).append(receipt.read)
     return sum(map(min, by_range.values())), sum(map(max, by_range.values()))
+
+
+def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -> int:
+    """How many records the offsets [start, end) have by those who read most of them; what is behind the place that a
+    reader reached counts as if it were records, because nobody has seen that it is not."""
+    seen = tuple(seen)
+    if not seen:
+        return end - start
+    reached: dict[tuple[int, int], int] = {}
+    for receipt in seen:
+        by_now = receipt.start if receipt.reached is None else receipt.reached
+        span = receipt.start, receipt.end
+        reached[span] = min(by_now, reached.get(span, receipt.end))
+    return least_and_most_read(seen)[1] + sum(end - by_now for (_, end), by_now in reached.items())
 
 
 class TaskReceipt(Value, frozen=True):

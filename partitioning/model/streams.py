@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import assert_never
 
 from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.offsets import Span, check_name
 from partitioning.model.placement import MURMUR2, KeyFormat, hash_findings
+from partitioning.model.sources import KafkaSource, LandedSource, Source, source_findings, source_of
 from partitioning.values import Value, replace
 
 
@@ -25,11 +27,13 @@ class NullKeys(StrEnum):
 
 
 class Format(StrEnum):
-    """How records are written: in Parquet or Avro files, which say what columns they have, or as lines of JSON."""
+    """How records are written: in Parquet or Avro files, which say what columns they have, or as lines of JSON. In a
+    Kafka broker they are JSON or Avro each, or bytes of which nothing is known."""
 
     PARQUET = "parquet"
     AVRO = "avro"
     JSON = "json"
+    BYTES = "bytes"
 
 
 class Sparse(Value, frozen=True):
@@ -48,6 +52,10 @@ class Sparse(Value, frozen=True):
 DENSE = "dense"
 # Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
 USUAL_GAP = 100
+# Of a stream that is read from its broker, which says what there is: all but what lies before the log's start.
+BY_THE_BROKER = Sparse(0)
+# The column with the timestamps of records that are read from a broker.
+TIMESTAMP = "_timestamp"
 _SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
 
 
@@ -67,15 +75,15 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
 
 
 class Stream(Value, frozen=True):
-    """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout.
+    """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout, or in its broker.
 
-    `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
-    them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
+    `source` is the URI of the topics folder, or of the brokers. `table` streams hold the state of things: every batch
+    reads them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
     offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
-    not as Parquet; `columns` and their types are declared where records do not say them. Plans of other streams say
-    nothing of all these.
+    not as Parquet; `columns` and their types are declared where records do not say them, and the Avro `schema` where
+    no registry has it. Plans of other streams say nothing of all these.
     """
 
     name: str
@@ -91,11 +99,28 @@ class Stream(Value, frozen=True):
     cast: Mapping[str, str] | UnsetType = UNSET
     format: Format | UnsetType = UNSET
     columns: Mapping[str, str] | UnsetType = UNSET
+    schema: str | UnsetType = UNSET
+
+    @property
+    def origin(self) -> Source:
+        """Where its records come from."""
+        return source_of(self.source)
 
     @property
     def written_as(self) -> Format:
         """How its records are written."""
         return self.format or Format.PARQUET
+
+    @property
+    def counted_by_plan(self) -> bool:
+        """Whether the plan knows how many records a range has; of what a broker holds only those know who read it."""
+        match self.origin:
+            case LandedSource():
+                return True
+            case KafkaSource():
+                return False
+            case _:
+                assert_never(self.origin)
 
     @property
     def casts(self) -> Mapping[str, str]:
@@ -122,17 +147,42 @@ class Stream(Value, frozen=True):
         for what, then in self._format_findings():
             wrong(what, then)
         findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
-        if not self.source.startswith("s3://"):
-            wrong(f"source {self.source!r} is no S3 URI", "write it as s3://bucket/topics")
+        findings.extend(source_findings(self.origin, f"stream {self.name!r}"))
         return tuple(findings)
 
     def _format_findings(self) -> Iterator[tuple[str, str]]:
         if self.written_as not in tuple(Format):
             yield f"unknown format {self.format!r}", f"use one of {', '.join(Format)}"
-        elif self.written_as == Format.JSON and not self.columns:
+            return
+        if self.written_as == Format.JSON and not self.columns:
             yield "JSON does not say of which types its columns are", "declare columns={name: type}"
         elif self.written_as != Format.JSON and self.columns:
             yield f"columns are declared, and {self.written_as} says them itself", "leave columns= out"
+        match self.origin:
+            case LandedSource():
+                yield from self._findings_of_landed()
+            case KafkaSource():
+                yield from self._findings_of_kafka()
+
+    def _findings_of_landed(self) -> Iterator[tuple[str, str]]:
+        if self.written_as == Format.BYTES:
+            yield "landed files are not plain bytes", "use the format that they are written in"
+        if self.schema:
+            yield "a schema is given, and landed files say their own", "leave schema= out"
+
+    def _findings_of_kafka(self) -> Iterator[tuple[str, str]]:
+        if self.written_as == Format.PARQUET:
+            yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
+        if self.schema and self.written_as != Format.AVRO:
+            yield f"a schema is given, and {self.written_as} needs none", "leave schema= out"
+        if self.sparse not in (UNSET, BY_THE_BROKER):
+            yield "the broker itself knows which offsets there are", "leave offsets= out"
+        if self.casts and self.written_as != Format.AVRO:
+            yield f"columns are cast, and {self.written_as} has the types that are declared", "leave cast= out"
+        if TIMESTAMP in {self.key, self.offset}:
+            yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"
+        for name in (self.columns or {}).keys() & {self.key, self.offset, TIMESTAMP}:
+            yield f"column {name!r} is not of the value: the record has it beside", "leave it out of columns="
 
     def checked(self) -> Stream:
         """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
@@ -141,11 +191,13 @@ class Stream(Value, frozen=True):
             raise Refused(*findings)
         return replace(
             self,
+            sparse=BY_THE_BROKER if isinstance(self.origin, KafkaSource) else self.sparse,
             key_format=KeyFormat(self.key_format),
             null_keys=NullKeys(self.null_keys),
             format=UNSET if self.written_as == Format.PARQUET else Format(self.written_as),
             cast=self.cast or UNSET,
             columns=self.columns or UNSET,
+            schema=self.schema or UNSET,
         )
 
 
@@ -158,7 +210,11 @@ class Column(Value, frozen=True, order=True, gc=False):
 
 class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
     """A landed file as the plan pins it: `start` (first offset, as in its name), `end` (last + 1), and how many of the
-    offsets between them it does not hold, by the number of records in its footer."""
+    offsets between them it does not hold, by the number of records in its footer.
+
+    Of what a broker holds it is a range of a partition, its `path` the partition's and its `etag` the topic's id; its
+    `size` is estimated, and how many records it has, all or fewer, nobody knows before they are read.
+    """
 
     path: str
     size: int
@@ -180,6 +236,8 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
 
     def share(self, start: int, end: int) -> int:
         """How many of its bytes the offsets [start, end) have, if all records are of one size."""
+        if self.start == self.end:
+            return 0
         return self.size * (min(self.end, end) - max(self.start, start)) // (self.end - self.start)
 
 
@@ -213,7 +271,8 @@ class DiscoveredPartition(Value, frozen=True):
 class Discovered(Value, frozen=True):
     """What was found of a stream: its columns and every declared partition, by number.
 
-    Some files are `lacking` some columns, which are null there; `required` ones no file allows to be null.
+    Some files are `lacking` some columns, which are null there; `required` ones no file allows to be null. `topic` is
+    the topic's id, if it was found in its broker.
     """
 
     stream: str
@@ -221,3 +280,4 @@ class Discovered(Value, frozen=True):
     partitions: tuple[DiscoveredPartition, ...]
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+    topic: str = ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import assert_never
 
 from partitioning.errors import Finding, Refused
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.reach import listed
@@ -50,7 +52,7 @@ def arrivals(
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
             findings.extend(_not_lost(stream, partition, committed, lost) if lost else ())
         columns = discovery.columns, tuple(partitions), discovery.lacking, discovery.required
-        planned.append(PlannedStream(stream, *columns))
+        planned.append(PlannedStream(stream, *columns, discovery.topic))
     if findings:
         raise Refused(*findings)
     return tuple(planned)
@@ -120,8 +122,19 @@ def _offsets(
                 f"offsets start at {unread}, but only those before {committed} are committed: "
                 f"[{committed},{unread}) is lost",
                 f"{hole.partition} in {stream.source}",
-                f"restore the landed files of that range; {go_on_without(hole)}",
+                _make_good(stream, hole),
             )
+
+
+def _make_good(stream: Stream, hole: OffsetRange) -> str:
+    """What to do about a range that is gone unread."""
+    match stream.origin:
+        case LandedSource():
+            return f"restore the landed files of that range; {go_on_without(hole)}"
+        case KafkaSource():
+            return f"the broker's retention has removed it; {go_on_without(hole)}, and run more often than it removes"
+        case _:
+            assert_never(stream.origin)
 
 
 def _not_lost(
@@ -156,12 +169,17 @@ def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> It
 def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
     start = discovered.beginning if stream.table else committed
     end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
-    files = tuple(file for file in discovered.files if max(file.start, start) < min(file.end, end))
+    files = tuple(file for file in discovered.files if _is_read(file, start, end))
     if len(files) == len(discovered.files):
         files = discovered.files  # one tuple, not two: there may be a million
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)
     return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files, missing)
+
+
+def _is_read(file: InputFile, start: int, end: int) -> bool:
+    """Whether it holds what is read; one that holds nothing at all shows that what lay before it is gone."""
+    return max(file.start, start) < min(file.end, end) or start < file.start == file.end
 
 
 def _end(files: Sequence[InputFile], start: int, limit: int) -> int:
@@ -174,6 +192,7 @@ def _end(files: Sequence[InputFile], start: int, limit: int) -> int:
         first = max(file.start, start)
         count = file.held(first, file.end) if first < file.end else 0
         if not count:
+            end = file.end if _is_read(file, start, file.end) else end
             continue
         if count > left and (not file.missing or left < limit):
             return end if file.missing else first + left

@@ -1,0 +1,151 @@
+"""A real Kafka broker for the demo and the tests: one node without ZooKeeper, on loopback and free ports only.
+
+python -m demo.kafka_server
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from batches.runners import children
+from batches.runners.ports import free_ports
+from demo.kafka_jars import java, kafka_jars
+from partitioning.errors import CosetError, Finding, Refused
+
+_START_TRIES = 3
+_ANSWERS_WITHIN_SECONDS = 90
+_STOPPED_WITHIN_SECONDS = 20
+_JAVA_OPTIONS = ("-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx512m")
+# Kafka's own defaults are for three brokers.
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.backoff.ms=200
+"""
+
+
+@dataclass(slots=True)
+class KafkaServer:
+    """A broker that keeps its records in `folder` and answers at `address`, as long as this process runs."""
+
+    folder: Path
+    address: str
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def source(self) -> str:
+        """How a pipeline names it."""
+        return f"kafka://{self.address}"
+
+    def start(self) -> None:
+        """Run it, at first or again with what it has kept. Raises Refused if it does not answer."""
+        with (self.folder / "server.log").open("ab") as log:
+            command = [*_kafka("kafka.Kafka"), str(self.folder / "server.properties")]
+            self._process = children.start(command, os.environ, log, signal.SIGKILL)
+        until = time.monotonic() + _ANSWERS_WITHIN_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.stop()
+                log_file = str(self.folder / "server.log")
+                raise Refused(Finding("the Kafka broker does not answer", log_file, "read the log, then try again"))
+
+    def stop(self) -> None:
+        """Stop it; what it holds stays in its folder."""
+        if self._process is not None:
+            children.stop(self._process, _STOPPED_WITHIN_SECONDS)
+            self._process = None
+
+    def _answers(self) -> bool:
+        """Whether the coordinator of groups answers, which is the last that comes up."""
+        quiet = {"bootstrap.servers": self.address, "group.id": "ready", "log_level": 0, "log.connection.close": False}
+        consumer = Consumer(quiet)
+        try:
+            consumer.committed([TopicPartition("ready", 0)], timeout=2)
+        except KafkaException:
+            time.sleep(0.2)
+            return False
+        finally:
+            consumer.close()
+        return True
+
+
+def start_kafka(folder: Path) -> KafkaServer:
+    """Start a broker in a folder of its own. Raises Refused if it does not answer; its log is `folder/server.log`."""
+    for left in reversed(range(_START_TRIES)):
+        server = _prepared(folder / f"broker-{left}")
+        try:
+            server.start()
+        except Refused:
+            # Most likely another process took one of the free ports meanwhile.
+            if not left:
+                raise
+        else:
+            return server
+    raise AssertionError
+
+
+def _prepared(folder: Path) -> KafkaServer:
+    folder.mkdir(parents=True)
+    port, controller = free_ports(2)
+    settings = folder / "server.properties"
+    settings.write_text(_SETTINGS.format(port=port, controller=controller, data=folder / "data"))
+    cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    command = [*_kafka("kafka.tools.StorageTool"), "format", "-t", cluster, "-c", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise Refused(Finding(f"Kafka's folder cannot be made: {said[-500:]}", str(folder), "read what it says"))
+    return KafkaServer(folder, f"127.0.0.1:{port}")
+
+
+def _kafka(main: str) -> list[str]:
+    return [java(), *_JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", main]
+
+
+def main() -> None:
+    """Run a broker in the foreground until Ctrl-C or SIGTERM, and print its address."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="coset-kafka-") as folder:
+        server = start_kafka(Path(folder))
+        try:
+            print(f"Kafka runs at {server.source}; Ctrl-C ends it, and removes what it holds.", flush=True)
+            signal.pause()
+        except KeyboardInterrupt:
+            print()
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except CosetError as error:
+        sys.exit(str(error))

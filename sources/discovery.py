@@ -1,0 +1,49 @@
+"""Discovery: what has arrived of each stream, wherever it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from partitioning.errors import CosetError, Refused, Unreachable
+from partitioning.model.failure import together
+from partitioning.model.offsets import OffsetRange
+from partitioning.model.plan import Plan
+from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.streams import Discovered, Stream
+from sources import landed
+
+
+def discover(
+    streams: Sequence[Stream], published: Plan | None = None, losses: Sequence[OffsetRange] = ()
+) -> tuple[Discovered, ...]:
+    """What has arrived of each stream, in their order.
+
+    Raises as `landed.discover` and `kafka.discovery.discover`, with the findings of both.
+    """
+    in_files, in_brokers = list[Stream](), list[tuple[Stream, KafkaSource]]()
+    for stream in streams:
+        match stream.origin:
+            case LandedSource():
+                in_files.append(stream)
+            case KafkaSource() as source:
+                in_brokers.append((stream, source))
+            case _:
+                assert_never(stream.origin)
+    if not in_brokers:
+        return landed.discover(streams, published, losses)
+    from sources.kafka import discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
+
+    errors, discovered = list[CosetError](), dict[str, Discovered]()
+    looks: tuple[Callable[[], tuple[Discovered, ...]], ...] = (
+        lambda: landed.discover(in_files, published, losses),
+        lambda: kafka.discover(in_brokers, published),
+    )
+    for look in looks:
+        try:
+            discovered |= {found.stream: found for found in look()}
+        except (Refused, Unreachable) as error:
+            errors.append(error)
+    if errors:
+        raise together(errors)
+    return tuple(discovered[stream.name] for stream in streams)

@@ -1,0 +1,1 @@
+"""Kafka itself as a source: topics are read from their brokers, in ranges that the plan fixes."""

@@ -1,0 +1,107 @@
+"""A Kafka cluster: its clients, set so that they never choose an offset by themselves, and what they complain of."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.model.sources import KafkaSource
+from sources.kafka.properties import PROPERTIES, properties
+
+# How long it may take until a broker answers a question.
+ANSWERS_WITHIN_SECONDS = 15.0
+
+_AGAIN = "run the same command again"
+_DENIED = frozenset(
+    (
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    )
+)
+# Whatever the properties say: nothing is committed, reset or read that is not yet, or never, committed.
+_READING = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+}
+_SILENT = logging.getLogger("coset.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Cluster:
+    """The brokers of a source, as who asks here sees them."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self.source = source
+        self._properties = properties().clients
+        self._denied: KafkaError | None = None
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client for questions about topics and groups. Raises Refused if a property is not accepted."""
+        if self._admin is None:
+            try:
+                self._admin = AdminClient(self._settings({}))
+            except KafkaException as error:
+                raise self._not_accepted(error) from None
+        return self._admin
+
+    def consumer(self, group: str = "coset", more: Mapping[str, str] | None = None) -> Consumer:
+        """A client for records, of a group that it never joins. Raises Refused if a property is not accepted."""
+        try:
+            return Consumer(self._settings({"group.id": group, **(more or {}), **_READING}))
+        except KafkaException as error:
+            raise self._not_accepted(error) from None
+
+    def error(self, error: KafkaException | KafkaError, what: str, where: str) -> CosetError:
+        """An error of the clients' as Coset's: Refused if who asks may not, else Unreachable."""
+        said: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+        if self._admin is not None:
+            # What it heard of a broken connection waits to be asked for.
+            self._admin.poll(0)
+        if said.code() in _DENIED or self._denied is not None:
+            denied = said if said.code() in _DENIED else self._denied
+            assert denied is not None
+            then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
+            return Refused(Finding(f"{what}: the broker does not accept who asks ({denied.name()})", where, then))
+        return Unreachable(Finding(f"{what}: {said.name()}", where, _AGAIN))
+
+    def check_accepted(self, what: str, where: str) -> None:
+        """Raise Refused if a broker has meanwhile not accepted who asks."""
+        if self._denied is not None:
+            raise self.error(self._denied, what, where)
+
+    def _settings(self, own: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "log.connection.close": "false",
+            **self._properties,
+            "bootstrap.servers": self.source.servers,
+            "logger": _SILENT,
+            "error_cb": self._hear,
+            **own,
+        }
+
+    def _hear(self, error: KafkaError) -> None:
+        if error.code() in _DENIED:
+            self._denied = error
+
+    def _not_accepted(self, error: KafkaException) -> Refused:
+        # The value beside its name may be a secret.
+        name = re.search(r'property[^"]*"([a-z._]+)"', error.args[0].str())
+        which = f"property {name[1]!r} is" if name else "the properties are"
+        then = "write them as librdkafka documents them"
+        return Refused(Finding(f"{which} not accepted by Kafka's client", PROPERTIES, then))

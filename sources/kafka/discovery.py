@@ -1,0 +1,114 @@
+"""Discovery of topics in their brokers: where the log of each partition begins and ends, as numbers once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.model.offsets import Span
+from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from sources.kafka.cluster import Cluster
+from sources.kafka.sample import Sampled, sample
+from sources.kafka.topics import Topic, describe, logs
+from sources.kafka.values import columns_of_records
+from sources.known import Known
+
+
+def discover(streams: Sequence[tuple[Stream, KafkaSource]], published: Plan | None = None) -> tuple[Discovered, ...]:
+    """What each topic holds that no batch up to the published one has read, and its columns.
+
+    What a partition's retention took before it was read is seen by where its log begins. Raises Refused, with all
+    findings, if a topic is not there, was made anew, has other partitions than are declared, ends before what is
+    committed, or has values of no known columns; Unreachable if brokers or the registry do not answer.
+    """
+    findings, unreachable, discovered = list[Finding](), list[Finding](), list[Discovered]()
+    for stream, source in streams:
+        try:
+            discovered.append(_Discovery(stream, Cluster(source), published).run())
+        except Unreachable as error:
+            unreachable.extend(error.findings)
+        except CosetError as error:
+            findings.extend(error.findings)
+    if unreachable:
+        raise Unreachable(*unreachable)
+    if findings:
+        raise Refused(*findings)
+    return tuple(discovered)
+
+
+class _Discovery:
+    """The discovery of one stream."""
+
+    def __init__(self, stream: Stream, cluster: Cluster, published: Plan | None) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._known = Known.by(stream, published)
+        self._before = _planned(stream, published)
+        self._where = cluster.source.uri(stream.name)
+
+    def run(self) -> Discovered:
+        stream = self._stream
+        topic = describe(self._cluster, stream.name)
+        self._check(topic)
+        columns = columns_of_records(stream, self._known.columns)
+        spans = logs(self._cluster, stream.name, range(stream.partitions))
+        self._check_ends(spans)
+        starts = {number: self._start(number, span) for number, span in spans.items()}
+        unread = {number: max(self._known.end(number), span.start) for number, span in spans.items()}
+        waiting = {number: start for number, start in unread.items() if start < spans[number].end}
+        samples = sample(self._cluster, stream.name, waiting)
+        partitions = tuple(
+            self._partition(number, span, starts[number], topic, samples.get(number, Sampled()))
+            for number, span in sorted(spans.items())
+        )
+        return Discovered(stream.name, columns.all, partitions, columns.lacking, (), topic.id)
+
+    def _start(self, number: int, span: Span) -> int:
+        """From where on a partition is of interest: a table's is read whole, in every batch."""
+        return span.start if self._stream.table else max(self._known.end(number), span.start)
+
+    def _partition(self, number: int, span: Span, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
+        path = self._cluster.source.uri(self._stream.name, number)
+        size = sampled.size * (span.end - start)
+        committed = self._known.end(number)
+        # Without any record it still shows that what was not read is gone.
+        is_there = start < span.end or (0 < committed < span.start and not self._stream.table)
+        files = (InputFile(path, size, topic.id, start, span.end),) if is_there else ()
+        return DiscoveredPartition(number, files, self._known.span(number) or Span(start, start), sampled.written)
+
+    def _check(self, topic: Topic) -> None:
+        declared = self._stream.partitions
+        findings = []
+        if self._before is not None and self._before.topic not in ("", topic.id):
+            what = f"the topic was re-created: it has the id {topic.id}, and {self._before.topic} was read before"
+            findings.append(self._found(what, "give the new topic another stream name; its offsets are others"))
+        if topic.partitions != declared:
+            what = f"the topic has {topic.partitions} partitions, but {declared} are declared"
+            findings.append(
+                self._found(what, f"declare partitions={topic.partitions}; docs/changing-counts.md says how")
+            )
+        if findings:
+            raise Refused(*findings)
+
+    def _check_ends(self, spans: Mapping[int, Span]) -> None:
+        findings = [
+            self._found(
+                f"the log of partition {number} ends at {span.end}, but {self._known.end(number)} is committed: "
+                "records were lost that have been read",
+                "find out what the cluster has lost; then give the topic another stream name, or restore it",
+            )
+            for number, span in sorted(spans.items())
+            if span.end < self._known.end(number)
+        ]
+        if findings:
+            raise Refused(*findings)
+
+    def _found(self, what: str, then: str) -> Finding:
+        return Finding(f"{self._stream.name}: {what}", self._where, then)
+
+
+def _planned(stream: Stream, published: Plan | None) -> PlannedStream | None:
+    streams = published.streams if published else ()
+    return next((planned for planned in streams if planned.name == stream.name), None)

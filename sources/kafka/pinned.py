@@ -1,0 +1,65 @@
+"""Pinned topics: whether a broker still holds what a plan fixed, and what is said if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.model.offsets import OffsetRange, Span, StreamPartition
+from partitioning.model.plan import PlannedPartition, PlannedStream
+from partitioning.model.sources import KafkaSource
+from sources.kafka.cluster import Cluster
+from sources.kafka.topics import describe, logs
+
+
+def removed(partition: StreamPartition, planned: Span, log: Span, where: str, pipeline: str) -> Finding | None:
+    """That a part of what was planned is not in the log any more, if it is so."""
+    if log.start > planned.start:
+        gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
+        what = f"the broker's retention has removed {gone} since the batch was planned"
+        return Finding(what, where, f"run {plan_anew(pipeline)}, which names the loss, and let the topic retain more")
+    if log.end < planned.end:
+        gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
+        then = "find out what the cluster has lost; what is read again may not be what was there"
+        return Finding(f"the log ends at {log.end}, before {gone}, which was planned", where, then)
+    return None
+
+
+def recreated(topic: str, planned: str, where: str, pipeline: str) -> Finding | None:
+    """That the topic is another than the planned one, if it is."""
+    if topic == planned:
+        return None
+    what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
+    return Finding(what, where, f"run `coset abandon {pipeline} --why '…'`, and give the new topic another stream name")
+
+
+def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str) -> Iterator[Finding]:
+    """What the brokers do not hold any more of what was planned of a stream.
+
+    Raises Unreachable if they do not answer.
+    """
+    planned = {partition.partition: partition for partition in stream.partitions if _held(partition)}
+    if not planned:
+        return
+    cluster, where = Cluster(source), source.uri(stream.name)
+    try:
+        topic = describe(cluster, stream.name)
+    except Refused as refusal:
+        yield from refusal.findings
+        return
+    if finding := recreated(topic.id, stream.topic, where, pipeline):
+        yield finding
+        return
+    for number, log in logs(cluster, stream.name, planned).items():
+        held = _held(planned[number])
+        assert held is not None
+        place = StreamPartition(stream.name, number)
+        if finding := removed(place, held, log, source.uri(stream.name, number), pipeline):
+            yield finding
+
+
+def _held(partition: PlannedPartition) -> Span | None:
+    """What the broker held of it when it was planned; None if there is nothing to read."""
+    spans = [Span(max(file.start, partition.start), min(file.end, partition.end)) for file in partition.files]
+    spans = [span for span in spans if span.start < span.end]
+    return Span(spans[0].start, spans[-1].end) if spans else None

@@ -1,0 +1,55 @@
+"""Properties: what clients need beside the brokers' addresses, from the file that COSET_KAFKA_PROPERTIES names.
+
+They may be secrets, so they go to the clients and nowhere else: into no plan, no log and no error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from partitioning.errors import Finding, Refused
+
+PROPERTIES = "COSET_KAFKA_PROPERTIES"
+_REGISTRY = "schema.registry."
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Those of the brokers' clients, as librdkafka names them, and those of the registry's client."""
+
+    clients: Mapping[str, str]
+    registry: Mapping[str, str]
+
+
+def properties() -> Properties:
+    """What the file says; nothing, if none is named. Raises Refused if it cannot be read."""
+    named = os.environ.get(PROPERTIES)
+    if not named:
+        return Properties({}, {})
+    then = "write a property a line, as name=value; workers elsewhere need the file at the same place"
+    try:
+        lines = Path(named).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise Refused(Finding(f"the properties of Kafka's clients cannot be read: {said}", PROPERTIES, then)) from None
+    read: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "!")):
+            continue
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Refused(Finding(f"line {number} is no property", PROPERTIES, then))
+        read[name.strip()] = value.strip()
+    return Properties(
+        {name: value for name, value in read.items() if not name.startswith(_REGISTRY)},
+        {name.removeprefix(_REGISTRY): value for name, value in read.items() if name.startswith(_REGISTRY)},
+    )
+
+
+def environment() -> dict[str, str]:
+    """The variable that names the file, if it is set: tasks elsewhere need it too."""
+    return {name: os.environ[name] for name in (PROPERTIES,) if os.environ.get(name)}

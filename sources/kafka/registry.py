@@ -1,0 +1,84 @@
+"""The schema registry: the schemas by which Avro values were written, by their ids and by the subject of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+
+from partitioning.errors import Finding, Refused, Unreachable
+from sources.kafka.avro_schema import AvroSchema
+from sources.kafka.properties import PROPERTIES, properties
+
+_NOT_FOUND = 404
+_DENIED = (401, 403)
+
+
+class Registry:
+    """The registry that the properties name. Raises Refused if they name none."""
+
+    def __init__(self, topic: str) -> None:
+        self._subject = f"{topic}-value"
+        self._where = f"subject {self._subject!r} of the schema registry"
+        settings = dict(properties().registry)
+        if "url" not in settings:
+            then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
+            raise Refused(Finding("no schema registry is configured", f"stream {topic!r}", then))
+        try:
+            self._client = SchemaRegistryClient(settings)
+        except (ValueError, TypeError):
+            # What it says may hold a secret.
+            what = "the registry's client does not accept the properties that begin with schema.registry"
+            raise Refused(Finding(what, PROPERTIES, "write them as confluent-kafka documents them")) from None
+
+    def versions(self) -> Iterator[tuple[str, AvroSchema]]:
+        """All schemas of the topic's values, oldest first, and how each is called. Raises Refused or Unreachable."""
+        with self._reaching():
+            numbers = self._client.get_versions(self._subject)
+        for number in numbers:
+            where = f"version {number} of {self._where}"
+            with self._reaching():
+                registered = self._client.get_version(self._subject, number)
+            yield where, _avro(registered.schema, where)
+
+    def schema(self, number: int) -> AvroSchema | None:
+        """The schema of an id; None if there is none."""
+        try:
+            with self._reaching():
+                registered = self._client.get_schema(number)
+        except _NotThere:
+            return None
+        return _avro(registered, f"schema {number} of the schema registry")
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except SchemaRegistryError as error:
+            status = error.http_status_code
+            if status == _NOT_FOUND:
+                then = "register the schema of the topic's values, or give schema="
+                raise _NotThere(Finding("the schema registry does not have it", self._where, then)) from None
+            if status in _DENIED:
+                then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
+                raise Refused(Finding("the schema registry does not accept who asks", self._where, then)) from None
+            what = f"the schema registry answers with an error: HTTP status {status}"
+            raise Unreachable(Finding(what, self._where, "run the same command again")) from None
+        except httpx.HTTPError as error:
+            what = f"the schema registry does not answer: {type(error).__name__}"
+            raise Unreachable(Finding(what, self._where, "run the same command again")) from None
+
+
+class _NotThere(Refused):
+    """Raised when the registry has no such subject or id."""
+
+
+def _avro(registered: Schema | None, where: str) -> AvroSchema:
+    then = "write values whose schema is Avro and stands for itself"
+    if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
+        raise Refused(Finding("the schema is no Avro schema", where, then))
+    if registered.references:
+        raise Refused(Finding("the schema refers to other subjects", where, then))
+    return AvroSchema(registered.schema_str, where)

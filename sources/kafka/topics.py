@@ -1,0 +1,64 @@
+"""Topics as their brokers describe them: their ids, partition counts, and from where to where each log reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
+
+from partitioning.errors import Finding, Refused
+from partitioning.model.offsets import Span
+from sources.kafka import cluster as clients
+from sources.kafka.cluster import Cluster
+
+_UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of this id, another one if it is deleted and made anew, with so many partitions."""
+
+    id: str
+    partitions: int
+
+
+def describe(cluster: Cluster, name: str) -> Topic:
+    """Raises Refused if there is no such topic or who asks may not see it, and Unreachable if no broker answers."""
+    where = cluster.source.uri(name)
+    answers = cluster.admin.describe_topics(TopicCollection([name]), request_timeout=clients.ANSWERS_WITHIN_SECONDS)
+    try:
+        topic = answers[name].result()
+    except KafkaException as error:
+        if error.args[0].code() in _UNKNOWN:
+            then = "correct the stream's name, which is the topic's, or the source"
+            raise Refused(Finding(f"there is no topic {name!r}", where, then)) from None
+        raise cluster.error(error, "the topic cannot be looked at", where) from None
+    return Topic(str(topic.topic_id), len(topic.partitions))
+
+
+def logs(cluster: Cluster, name: str, partitions: Iterable[int]) -> Mapping[int, Span]:
+    """From where to where the log of each partition reaches; to its end counts what no open transaction holds back.
+
+    Raises as `describe`.
+    """
+    numbers = list(partitions)
+    starts = _offsets(cluster, name, numbers, OffsetSpec.earliest())
+    ends = _offsets(cluster, name, numbers, OffsetSpec.latest())
+    return {number: Span(starts[number], max(starts[number], ends[number])) for number in numbers}
+
+
+def _offsets(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec) -> Mapping[int, int]:
+    if not numbers:
+        return {}
+    asked = {TopicPartition(name, number): which for number in numbers}
+    try:
+        answers = cluster.admin.list_offsets(
+            asked,
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=clients.ANSWERS_WITHIN_SECONDS,
+        )
+        return {place.partition: answer.result().offset for place, answer in answers.items()}
+    except KafkaException as error:
+        raise cluster.error(error, "the log's offsets cannot be asked for", cluster.source.uri(name)) from None

@@ -1,0 +1,27 @@
+"""What is wrong with the bytes of a record, and in which of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+class Wrong(Exception):
+    """Raised when the record of this number, among those that are read together, cannot be read."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(what)
+        self.number = number
+        self.what = what
+
+
+def first_wrong(
+    written: Sequence[bytes | None], read: Callable[[bytes], object], errors: tuple[type[Exception], ...]
+) -> Wrong:
+    """The first that `read` does not read, and what it says of it."""
+    for number, data in enumerate(written):
+        try:
+            if data is not None:
+                read(data)
+        except errors as error:
+            return Wrong(number, str(error).partition("\n")[0])
+    raise AssertionError

@@ -1,0 +1,35 @@
+"""Batches that read a topic from its broker: planned, run, proved and published as those of landed files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batches import steps
+from batches.planning import preview
+from demo.kafka_server import KafkaServer
+from partitioning.documents.store import S3Store
+from tests.batches import rows
+from tests.kafka import TAILS, counted, new_topic, produce, views
+from tests.sparse import published
+
+
+def test_each_record_is_counted_once_and_the_next_batch_goes_on(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka)
+    made = counted(kafka, topic)
+    produce(kafka, topic, views(TAILS * 3))
+    ref = published(store, made, tmp_path)
+    _, plan = ref.load()
+    assert plan.records == 120
+    assert [partition.start for partition in plan.streams[0].partitions] == [0, 0]
+    assert [row[:3] for row in rows(store.root, "counted")] == sorted(
+        (tail, 3, 3 * number + 120) for number, tail in enumerate(TAILS)
+    )
+    assert "120 records" in steps.report(ref, tmp_path)
+    assert preview(made, store).sentence == "Nothing to do: no new records since batch 0"
+    produce(kafka, topic, views(TAILS[:5]))
+    again = published(store, made, tmp_path).load()[1]
+    assert again.records == 5
+    ends = [partition.end for partition in plan.streams[0].partitions]
+    assert [partition.committed for partition in again.streams[0].partitions] == ends

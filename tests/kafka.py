@@ -1,0 +1,121 @@
+"""Topics of a test's own in a real broker, their producers, and pipelines that read them there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from demo.kafka_server import KafkaServer
+from partitioning.authoring.pipeline import Pipeline
+
+COLUMNS = {"n": "BIGINT"}
+TAILS = [f"N{number}" for number in range(40)]
+
+_SILENT = logging.getLogger("tests.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+Record = tuple[bytes | str | None, Any]
+
+
+def new_topic(kafka: KafkaServer, partitions: int = 2, **config: str) -> str:
+    """A topic without records, of a name of its own."""
+    name = f"views_{uuid.uuid4().hex[:8]}"
+    create(kafka, name, partitions, **config)
+    return name
+
+
+def create(kafka: KafkaServer, name: str, partitions: int, **config: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    with admin(kafka) as client:
+        client.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+
+
+def grow(kafka: KafkaServer, name: str, partitions: int) -> None:
+    with admin(kafka) as client:
+        client.create_partitions([NewPartitions(name, partitions)])[name].result()
+
+
+@contextmanager
+def admin(kafka: KafkaServer) -> Iterator[AdminClient]:
+    """A client, which has to live until its answers are there."""
+    yield AdminClient({"bootstrap.servers": kafka.address, "logger": _SILENT})
+
+
+def produce(
+    kafka: KafkaServer,
+    topic: str,
+    records: Iterable[Record],
+    *,
+    partition: int | None = None,
+    partitioner: str = "murmur2_random",
+) -> None:
+    """Write records with these keys and values; values that are no bytes are written as JSON."""
+    producer = Producer({"bootstrap.servers": kafka.address, "partitioner": partitioner, "logger": _SILENT})
+    _write(producer, topic, records, partition)
+
+
+@contextmanager
+def transactions(kafka: KafkaServer, topic: str) -> Iterator[Callable[[Iterable[Record], str], None]]:
+    """Writes records in a transaction that it then lets "commit" or "abort", or leaves "open"."""
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.address,
+            "transactional.id": uuid.uuid4().hex,
+            "partitioner": "murmur2_random",
+            "logger": _SILENT,
+        }
+    )
+    producer.init_transactions(30)
+    open_one = False
+
+    def write(records: Iterable[Record], then: str) -> None:
+        nonlocal open_one
+        producer.begin_transaction()
+        _write(producer, topic, records, None)
+        open_one = then == "open"
+        if then == "commit":
+            producer.commit_transaction(30)
+        elif then == "abort":
+            producer.abort_transaction(30)
+
+    yield write
+    if open_one:
+        producer.abort_transaction(30)
+
+
+def views(tails: Iterable[str], first: int = 0) -> list[Record]:
+    """A view of each, with a number."""
+    return [(tail, {"n": number}) for number, tail in enumerate(tails, first)]
+
+
+def counted(kafka: KafkaServer, topic: str, partitions: int = 2, **declared: Any) -> Pipeline:
+    """A pipeline that counts the views of each tail and adds up their numbers."""
+    made = Pipeline("counted", source=kafka.source)
+    told = {"format": "json", "columns": COLUMNS} | declared
+    stream = made.stream(topic, key="tail", partitions=partitions, **told)
+    stream.aggregate("count(*) AS views, sum(n)::BIGINT AS n").write("counted")
+    return made
+
+
+def _write(producer: Producer, topic: str, records: Iterable[Record], partition: int | None) -> None:
+    errors = []
+
+    def written(error: Any, _: Any) -> None:
+        if error is not None:
+            errors.append(error)
+
+    place = {} if partition is None else {"partition": partition}
+    for key, value in records:
+        data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, key=key, value=data, on_delivery=written, **place)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not errors
