@@ -15,15 +15,17 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.model.gaps import Explained, planned_gaps
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.streams import is_read_whole
 
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
     """Two tables: `ends` has a row for each stream partition, `tables` one for each result table.
 
-    `ends`: stream, partition, table, beginning, start, end; `published` is where the last published batch ended,
-    `asked` where a first batch was asked to begin; both may be missing. How many offsets are `missing` by the plan;
-    how many its files `lack`, of which nobody explains so many (`unexplained`); and the first such gap (`gap`).
+    `ends`: stream, partition, whether it is read `whole`, beginning, start, end; `published` is where the last
+    published batch ended, `asked` where a first batch was asked to begin; both may be missing. How many offsets are
+    `missing` by the plan; how many its files `lack`, of which nobody explains so many (`unexplained`); and the first
+    such gap (`gap`).
     `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
     published last to it (`ledger_batch`, `ledger_plan`); all may be missing.
     """
@@ -39,12 +41,13 @@ def continuity(ledger: Ledger, plan: Plan) -> Continuity:
 
 
 def _ends(plan: Plan, published: Plan | None) -> pd.DataFrame:
+    before = {stream.name: stream.declared for stream in published.streams} if published else {}
     ended = {str(offsets.partition): offsets.end for offsets in published.ranges()} if published else {}
     rows = [
         {
             "stream": stream.name,
             "partition": partition.partition,
-            "table": stream.declared.table,
+            "whole": is_read_whole(stream.declared, before.get(stream.name)),
             "beginning": partition.beginning,
             "start": partition.start,
             "end": partition.end,

@@ -12,16 +12,18 @@ from partitioning.sections import many
 
 
 class ExpectBatchToContinueThePrevious(TableExpectation):
-    """Expect each stream partition to start where the last published batch ended, and tables to be read whole.
+    """Expect each stream partition to start where the last published batch ended, and tables to be read whole that are
+    not kept.
 
-    Judges a table with a row for each stream partition: stream, partition, table, beginning, start and, where there
-    is one, the offset at which the last published batch ended (published) or a first one was asked to begin (asked).
+    Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start
+    and, where there is one, the offset at which the last published batch ended (published) or a first one was asked to
+    begin (asked).
     """
 
     sentence = "Every stream partition starts where the last published batch ended; tables are read whole."
 
     def needs(self) -> list[str]:
-        return ["stream", "partition", "table", "beginning", "start", "published", "asked"]
+        return ["stream", "partition", "whole", "beginning", "start", "published", "asked"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _wrong(row)) for row in frame.itertuples()]
@@ -30,7 +32,7 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
 
 
 def _wrong(row: Any) -> str | None:
-    if row.table:
+    if row.whole:
         if row.start != row.beginning:
             return f"the table begins at offset {row.beginning:,}, but is read from {row.start:,} on"
         return None
@@ -45,7 +47,7 @@ def _wrong(row: Any) -> str | None:
 
 
 def _seen(frame: pd.DataFrame) -> str:
-    streams = frame[~frame["table"].astype(bool)]
+    streams = frame[~frame["whole"].astype(bool)]
     first = streams[streams["published"].isna()]
     skipped = first[first["asked"].notna() & (first["start"] > first["beginning"])]
     said = [f"{len(first):,} of them for the first time" if len(first) else "all continued"]

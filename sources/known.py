@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from partitioning.model.offsets import OffsetRange, Span
 from partitioning.model.plan import Plan, PlannedPartition
-from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.model.streams import Column, InputFile, Stream, is_read_whole
 from sources.listing import digits_of, folder, key_before
 
 
@@ -35,7 +35,11 @@ class Known:
         if _meaning(stream) != _meaning(before.declared):
             return cls(before.columns, before.required, ends)
         partitions = before.partitions[: stream.partitions]
-        read = {} if stream.table else {planned.partition: planned for planned in partitions if planned.end}
+        read = (
+            {}
+            if is_read_whole(stream, before.declared)
+            else {planned.partition: planned for planned in partitions if planned.end}
+        )
         files = (file for planned in partitions for file in planned.files)
         pinned = {file.path: file for file in files if stream.sparse or not file.missing}
         return cls(before.columns, before.required, ends, read, pinned)

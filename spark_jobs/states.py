@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import duckdb
 
-from partitioning.model.graph import Keeps, Step, quote, state_of
+from partitioning.model.graph import Keeps, Op, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
 from partitioning.model.streams import Column
@@ -121,9 +121,10 @@ class KeptByKey(TaskState):
         return _key(self._keeps)
 
     @property
-    def _rows(self) -> str:
+    def rows(self) -> str:
         """The relation that holds what the step keeps of the keys it got."""
-        return quote(f"{self._step.name}.state@made" if self._step.function else self._step.name)
+        is_another = self._step.function or self._step.op is Op.TABLE
+        return quote(f"{self._step.name}.state@made" if is_another else self._step.name)
 
     def open(self) -> None:
         got = f"SELECT DISTINCT {self._key} AS {_GOT} FROM {quote(self._step.inputs[0])}"
@@ -144,7 +145,7 @@ class KeptByKey(TaskState):
         # Where nothing older is left, a key without rows is one of which nothing is kept.
         older = self._unmerged >= 0
         again = self._again(f"NOT {_GOT}" if older else f"NOT {_GOT} AND NOT {quote(GONE.name)}")
-        return " UNION ALL ".join([self._is_new(self._rows), again, *([self._dropped] if older else [])])
+        return " UNION ALL ".join([self._is_new(self.rows), again, *([self._dropped] if older else [])])
 
     def all(self) -> str:
         """The query for all rows that are kept now, and one for each key that was dropped.
@@ -153,8 +154,12 @@ class KeptByKey(TaskState):
         """
         columns = f"{self._columns}, {quote(BATCH.name)}, {quote(GONE.name)}"
         others = f"SELECT {columns}, false FROM {self._needed} WHERE NOT {_GOT} AND NOT {quote(GONE.name)}"
-        got = f"SELECT *, true AS {quote(GOT)} FROM ({self._is_new(self._rows)} UNION ALL {self._dropped})"
+        got = f"SELECT *, true AS {quote(GOT)} FROM ({self._is_new(self.rows)} UNION ALL {self._dropped})"
         return f"{got} UNION ALL {others}"
+
+    def rows_of_all(self) -> str:
+        """The query for all rows that are kept now, without any marks."""
+        return f"SELECT {self._columns} FROM ({self.all()}) WHERE NOT {quote(GONE.name)}"
 
     @property
     def _dropped(self) -> str:
@@ -162,7 +167,7 @@ class KeptByKey(TaskState):
         columns = ", ".join(
             self._key if quote(column.name) == self._key else _nulls([column]) for column in self._keeps.columns
         )
-        made = f"SELECT 1 FROM {self._rows} AS made WHERE {self._of('made')} IS NOT DISTINCT FROM {self._of('needed')}"
+        made = f"SELECT 1 FROM {self.rows} AS made WHERE {self._of('made')} IS NOT DISTINCT FROM {self._of('needed')}"
         keys = f"SELECT DISTINCT {self._key} FROM {self._needed} WHERE {_GOT}"
         return f"SELECT {columns}, {self._batch}::BIGINT, true FROM ({keys}) AS needed WHERE NOT EXISTS ({made})"
 

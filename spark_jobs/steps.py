@@ -107,7 +107,7 @@ class Steps(Relations):
         read = intakes[0].ordered.read if intakes else None
         assert read is None or isinstance(read, StateInput)
         known = self._scanned(intakes[0]) if intakes and not intakes[0].empty else None
-        whole = step.name in self._upserted
+        whole = step.name in self._upserted or step.op is Op.TABLE
         kept = task_state(self._connection, step, self._order.batch, read, known, whole=whole)
         with self.errors(f"state of step {step.name!r}"):
             kept.open()
@@ -116,10 +116,21 @@ class Steps(Relations):
     def _goes_on(self, step: Step) -> None:
         """Run a step that keeps its rows, and reads these as more of its input if it makes one of several."""
         (name,) = map(quote, step.inputs)
+        if step.op is Op.TABLE:
+            self._table_of(step)
+            return
         both = f"SELECT * FROM temp.{name} UNION ALL BY NAME SELECT * FROM {quote(state_of(step.name))}"
         sql = step.sql if step.op is Op.UPSERT else f"WITH {name} AS ({both}) {step.sql}"
         with self.errors(f"step {step.name!r}"):
             self._connection.execute(f"CREATE TEMP TABLE {quote(step.name)} AS {sql}")
+
+    def _table_of(self, step: Step) -> None:
+        """Keep the rows of this batch's keys, and give the step's name to those of all keys."""
+        state = self._states[step.name]
+        assert isinstance(state, KeptByKey)
+        with self.errors(f"step {step.name!r}"):
+            self._connection.execute(f"CREATE TEMP TABLE {state.rows} AS {step.sql}")
+            self._connection.execute(f"CREATE TEMP VIEW {quote(step.name)} AS {state.rows_of_all()}")
 
     def _made(self, step: Step, file: Path) -> None:
         """Give what a Python step makes its name in SQL, and what it keeps too."""

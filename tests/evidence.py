@@ -29,7 +29,7 @@ def first_of_all(plan: Plan) -> Continuity:
         {
             "stream": stream.name,
             "partition": each.partition,
-            "table": stream.declared.table,
+            "whole": stream.declared.table,
             "beginning": each.beginning,
             "start": each.start,
             "end": each.end,

@@ -68,6 +68,7 @@ def apply(step: Step, inputs: Sequence[Sequence[Row]], state: Sequence[Row], kep
             | Op.COGROUP
             | Op.COMBINE
             | Op.LATEST
+            | Op.TABLE
             | Op.DISTINCT
             | Op.RECENT
             | Op.UPSERT

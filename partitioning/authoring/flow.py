@@ -344,13 +344,28 @@ class Flow(Value, frozen=True):
         flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
         self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode))
 
+    def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
+        """The latest records of a table, but for those that delete their key; they are the table's under its name."""
+        flow = self
+        if kept:
+            sql, expressions = self._undeleted(deletes)
+            flow = self._step(Op.TABLE, sql, expressions, f"{self.step}.kept", keyed=True, state=Keeps())
+        elif deletes is not None:
+            flow = self.filter(f"({deletes}) IS NOT TRUE")
+        return replace(flow, alias=self.alias)
+
+    def _undeleted(self, deletes: str | None) -> tuple[str, tuple[str, ...]]:
+        """The SELECT of the records that do not delete their key, and its expressions."""
+        if deletes is None:
+            return f"SELECT * FROM {self._source}", ()
+        return f"SELECT * FROM {self._source} WHERE ({deletes}) IS NOT TRUE", (deletes,)
+
     def _upserted(self, name: str, deletes: str | None) -> Flow:
         """A flow whose step keeps its rows, one of each key."""
         step = next((step for step in self.pipeline.steps if step.name == self.step), None)
         if step and step.keeps_its_rows and deletes is None:
             return self
-        kept, expressions = (f" WHERE ({deletes}) IS NOT TRUE", (deletes,)) if deletes else ("", ())
-        sql = f"SELECT * FROM {self._source}{kept}"
+        sql, expressions = self._undeleted(deletes)
         return self._step(Op.UPSERT, sql, expressions, name, keyed=True, state=Keeps())
 
     def aggregated(self, columns: str) -> str:

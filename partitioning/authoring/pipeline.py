@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, TypeVar, cast
 
+from msgspec import UNSET
+
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
@@ -148,8 +150,14 @@ class Pipeline:
         format: str = Format.PARQUET,
         columns: Mapping[str, str] | None = None,
         schema: str | None = None,
+        deletes: str | None = None,
+        kept: bool = False,
     ) -> Flow:
-        """Declare an input that is read whole in every batch; the latest record of each key counts.
+        """Declare an input of which the latest record of each key counts; if the SQL condition `deletes` is true of
+        that one, none does.
+
+        Every batch reads all of it; or what is new, if it is `kept` from batch to batch as state of the step
+        `<name>.kept`.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
         are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
@@ -158,8 +166,9 @@ class Pipeline:
         """
         missing = sparseness(offsets, f"stream {name!r}")
         words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns, "schema": schema}
-        return self._declare(name, source, key, partitions, words | told, table=True)
+        told: dict[str, Any] = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        told |= {"schema": schema, "kept": kept or UNSET}
+        return self._declare(name, source, key, partitions, words | told, table=True)._as_table(deletes, kept=kept)
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""

@@ -85,7 +85,7 @@ def _stream(stream: PlannedStream) -> tuple[str, ...]:
     declared = stream.declared
     records = sum(partition.records for partition in stream.partitions)
     return (
-        declared.name + (" (table, read whole)" if declared.table else ""),
+        declared.name + (f" ({declared.kind})" if declared.table else ""),
         f"{declared.key} ({declared.key_format})",
         declared.hash,
         str(declared.partitions),

@@ -25,6 +25,7 @@ class Op(StrEnum):
     PARTIAL = "partial"
     COMBINE = "combine"
     LATEST = "latest"
+    TABLE = "table"
     DISTINCT = "distinct"
     RECENT = "recent"
     UPSERT = "upsert"

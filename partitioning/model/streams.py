@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec import UNSET, UnsetType
 
@@ -83,7 +83,8 @@ class Stream(Value, frozen=True):
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
     offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
     not as Parquet; `columns` and their types are declared where records do not say them, and the Avro `schema` where
-    no registry has it. Plans of other streams say nothing of all these.
+    no registry has it. Of a table that is `kept` as state, a batch reads what is new. Plans of other streams say
+    nothing of all these.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Stream(Value, frozen=True):
     format: Format | UnsetType = UNSET
     columns: Mapping[str, str] | UnsetType = UNSET
     schema: str | UnsetType = UNSET
+    kept: Literal[True] | UnsetType = UNSET
 
     @property
     def origin(self) -> Source:
@@ -127,6 +129,13 @@ class Stream(Value, frozen=True):
         """The columns that are read as types of their own."""
         return self.cast or {}
 
+    @property
+    def kind(self) -> str:
+        """What it is, in a few words."""
+        if not self.table:
+            return "stream"
+        return "table, kept" if self.kept else "table, read whole"
+
     def findings(self) -> tuple[Finding, ...]:
         """All that is wrong with the declaration itself."""
         findings = []
@@ -144,6 +153,8 @@ class Stream(Value, frozen=True):
             wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
         for name in self.casts.keys() & {self.key, self.offset}:
             wrong(f"column {name!r} cannot be cast", "keys and offsets are read as they were landed")
+        if self.kept and self.null_keys == NullKeys.OWN_TASK:
+            wrong("records without a key cannot be kept by key", 'use null_keys="refuse" or "drop", or leave kept= out')
         for what, then in self._format_findings():
             wrong(what, then)
         findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
@@ -199,6 +210,11 @@ class Stream(Value, frozen=True):
             columns=self.columns or UNSET,
             schema=self.schema or UNSET,
         )
+
+
+def is_read_whole(stream: Stream, before: Stream | None) -> bool:
+    """Whether a batch reads all of a stream that was `before` in the last one: a table that was not kept there."""
+    return stream.table and not (stream.kept and before is not None and before.kept)
 
 
 class Column(Value, frozen=True, order=True, gc=False):

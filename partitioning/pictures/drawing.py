@@ -96,8 +96,7 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
     sketch = _Sketch()
     read = {stream.name for stage in stages for stream in stage.streams}
     for declared in (stream.declared for stream in plan.streams if stream.name in read):
-        kind = "table, read whole" if declared.table else "stream"
-        lines = (declared.name, f"{kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
+        lines = (declared.name, f"{declared.kind}, {many(declared.partitions, 'partition')}", f"key {declared.key}")
         sketch.add(Box(declared.name, "stream", lines))
     # Unifiers do what the step does before which they are.
     for step in (step for stage in stages if not stage.unifies for step in stage.steps):

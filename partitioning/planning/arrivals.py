@@ -10,7 +10,7 @@ from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_wi
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.reach import listed
 
@@ -25,7 +25,7 @@ def arrivals(
 ) -> tuple[PlannedStream, ...]:
     """Each stream with the offset ranges to read, at most `limit` records of a partition.
 
-    Tables are always read whole. So is what lies in the partitions that both counts have after a change of
+    Tables are always read to their end; so is what lies in the partitions that both counts have after a change of
     partition count: the next batch takes what is left for placed by the new count. A stream partition that no
     batch has read begins where `starts` says, else at its first offset. Offsets that are gone unread are refused,
     unless somebody `accepted` to lose them.
@@ -40,17 +40,19 @@ def arrivals(
     for stream in streams:
         discovery, last = by_stream[stream.name], before.get(stream.name)
         findings.extend(_counts(stream, discovery, last))
+        whole = is_read_whole(stream, last.declared if last else None)
         ends = [partition.end for partition in last.partitions] if last else []
         partitions = []
         for partition in discovery.partitions[: stream.partitions]:
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
             committed = ends[partition.partition] if partition.partition < len(ends) else first
-            findings.extend(_offsets(stream, partition, committed, accepted))
-            findings.extend(_cut_file(stream, partition, committed))
-            whole = stream.table or partition.partition < mixed.get(stream.name, 0)
-            partitions.append(_partition(stream, partition, committed, None if whole else limit))
+            start = partition.beginning if whole else committed
+            findings.extend(_offsets(stream, partition, committed, start, accepted))
+            findings.extend(_cut_file(stream, partition, start))
+            unlimited = stream.table or partition.partition < mixed.get(stream.name, 0)
+            partitions.append(_partition(partition, committed, start, None if unlimited else limit))
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
-            findings.extend(_not_lost(stream, partition, committed, lost) if lost else ())
+            findings.extend(_not_lost(stream, partition, committed, start, lost) if lost else ())
         columns = discovery.columns, tuple(partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic))
     if findings:
@@ -105,7 +107,7 @@ def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -
 
 
 def _offsets(
-    stream: Stream, discovered: DiscoveredPartition, committed: int, accepted: Sequence[OffsetRange]
+    stream: Stream, discovered: DiscoveredPartition, committed: int, start: int, accepted: Sequence[OffsetRange]
 ) -> Iterator[Finding]:
     if discovered.end < committed:
         yield Finding(
@@ -115,7 +117,7 @@ def _offsets(
         )
         return
     unread = next((file.start for file in discovered.files if file.end > committed), committed)
-    if unread > committed and not stream.table:
+    if unread > committed and start == committed:
         hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
         if explained(stream, hole, accepted) is Explained.NOBODY:
             yield Finding(
@@ -138,10 +140,9 @@ def _make_good(stream: Stream, hole: OffsetRange) -> str:
 
 
 def _not_lost(
-    stream: Stream, discovered: DiscoveredPartition, committed: int, accepted: Sequence[OffsetRange]
+    stream: Stream, discovered: DiscoveredPartition, committed: int, start: int, accepted: Sequence[OffsetRange]
 ) -> Iterator[Finding]:
     """Losses that were accepted where nothing is lost. Those before what is committed were accepted earlier."""
-    start = discovered.beginning if stream.table else committed
     files = [file for file in discovered.files if file.end > start]
     holes = [gap.offsets for gap in gaps(stream, discovered.partition, start, files, accepted) if gap.file is None]
     for loss in accepted:
@@ -156,7 +157,7 @@ def _not_lost(
 def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> Iterator[Finding]:
     """That a batch would begin within a file with missing offsets, of which nobody knows how many records are left."""
     for file in discovered.files:
-        if file.missing and file.start < start < file.end and not stream.table:
+        if file.missing and file.start < start < file.end:
             yield Finding(
                 f"offset {start} is within a file of {file.records:,} records with the offsets "
                 f"[{file.start},{file.end}), so how many of them are left is not known",
@@ -166,8 +167,7 @@ def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> It
             )
 
 
-def _partition(stream: Stream, discovered: DiscoveredPartition, committed: int, limit: int | None) -> PlannedPartition:
-    start = discovered.beginning if stream.table else committed
+def _partition(discovered: DiscoveredPartition, committed: int, start: int, limit: int | None) -> PlannedPartition:
     end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
     files = tuple(file for file in discovered.files if _is_read(file, start, end))
     if len(files) == len(discovered.files):

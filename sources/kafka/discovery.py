@@ -8,7 +8,7 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.sources import KafkaSource
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
 from sources.kafka.cluster import Cluster
 from sources.kafka.sample import Sampled, sample
 from sources.kafka.topics import Topic, describe, logs
@@ -46,6 +46,7 @@ class _Discovery:
         self._cluster = cluster
         self._known = Known.by(stream, published)
         self._before = _planned(stream, published)
+        self._whole = is_read_whole(stream, self._before.declared if self._before else None)
         self._where = cluster.source.uri(stream.name)
 
     def run(self) -> Discovered:
@@ -66,15 +67,15 @@ class _Discovery:
         return Discovered(stream.name, columns.all, partitions, columns.lacking, (), topic.id)
 
     def _start(self, number: int, span: Span) -> int:
-        """From where on a partition is of interest: a table's is read whole, in every batch."""
-        return span.start if self._stream.table else max(self._known.end(number), span.start)
+        """From where on a partition is of interest: all of it, if it is read whole."""
+        return span.start if self._whole else max(self._known.end(number), span.start)
 
     def _partition(self, number: int, span: Span, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
         path = self._cluster.source.uri(self._stream.name, number)
         size = sampled.size * (span.end - start)
         committed = self._known.end(number)
         # Without any record it still shows that what was not read is gone.
-        is_there = start < span.end or (0 < committed < span.start and not self._stream.table)
+        is_there = start < span.end or (0 < committed < span.start and not self._whole)
         files = (InputFile(path, size, topic.id, start, span.end),) if is_there else ()
         return DiscoveredPartition(number, files, self._known.span(number) or Span(start, start), sampled.written)
 

@@ -26,7 +26,7 @@ LINEAGE = ("_batch", "_task")
 # Spark and other readers of Delta tables refuse them in a column's name.
 _NO_NAME = set(" ,;{}()\n\t=")
 # What these give has the columns of what they read.
-_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.DISTINCT, Op.RECENT, Op.UPSERT}
+_PASSING = {Op.FILTER, Op.REKEY, Op.REPARTITION, Op.MERGE, Op.LATEST, Op.TABLE, Op.DISTINCT, Op.RECENT, Op.UPSERT}
 _AGGREGATING = {Op.AGGREGATE, Op.COGROUP, Op.PARTIAL, Op.COMBINE}
 
 

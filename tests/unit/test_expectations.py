@@ -173,7 +173,7 @@ def test_a_fault_in_a_coverage_table_fails_what_it_concerns(kind: str, change: d
 
 
 CONTINUES = "expect_batch_to_continue_the_previous"
-FIRST = {"stream": "flights", "partition": 3, "table": False, "beginning": 40, "start": 40, "end": 3500}
+FIRST = {"stream": "flights", "partition": 3, "whole": False, "beginning": 40, "start": 40, "end": 3500}
 FIRST |= {"published": None, "asked": None}
 LATER = FIRST | {"start": 1000, "published": 1000}
 
@@ -184,19 +184,19 @@ LATER = FIRST | {"start": 1000, "published": 1000}
         (LATER, {"start": 1010}, "the last published batch ended at 1,000: 10 records left out"),
         (LATER, {"start": 999}, "the last published batch ended at 1,000: 1 record before it would count twice"),
         (LATER, {"asked": 2000, "start": 2000}, "the last published batch ended at 1,000: 1,000 records left out"),
-        (LATER, {"table": True}, "the table begins at offset 40, but is read from 1,000 on"),
+        (LATER, {"whole": True}, "the table begins at offset 40, but is read from 1,000 on"),
         (FIRST, {"start": 41}, "it begins at 40: 1 record left out"),
         (FIRST, {"start": 0}, "it begins at 40: 40 records before it would count twice"),
         (FIRST, {"asked": 100}, "it begins at 100: 60 records before it would count twice"),
         (FIRST, {"asked": 100, "start": 140}, "it begins at 100: 40 records left out"),
-        (FIRST, {"table": True, "asked": 100, "start": 100}, "the table begins at offset 40, but is read from 100 on"),
+        (FIRST, {"whole": True, "asked": 100, "start": 100}, "the table begins at offset 40, but is read from 100 on"),
     ],
 )
 def test_a_stream_partition_that_does_not_go_on_where_it_has_to_is_named(
     row: dict[str, Any], change: dict[str, Any], says: str
 ) -> None:
     continues = {"type": CONTINUES, "kwargs": {}}
-    good = [LATER, FIRST, FIRST | {"asked": 100, "start": 100}, FIRST | {"table": True, "published": 900}]
+    good = [LATER, FIRST, FIRST | {"asked": 100, "start": 100}, FIRST | {"whole": True, "published": 900}]
     (passed,) = validated(ends(*good), continues)
     assert passed["success"], passed
     (failed,) = validated(ends(*good, row | change), continues)
@@ -216,7 +216,7 @@ def ends(*rows: dict[str, Any]) -> pd.DataFrame:
             [LATER, FIRST, FIRST | {"asked": 100, "start": 100}],
             "3 stream partitions, 2 of them for the first time; 60 records skipped in 1 of these, as [starts] asks",
         ),
-        ([LATER, FIRST | {"table": True}], "2 stream partitions, all continued"),
+        ([LATER, FIRST | {"whole": True}], "2 stream partitions, all continued"),
     ],
 )
 def test_what_was_asked_to_be_skipped_is_counted(rows: list[dict[str, Any]], says: str) -> None:

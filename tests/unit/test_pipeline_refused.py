@@ -182,3 +182,33 @@ def test_all_that_is_wrong_with_a_declaration_is_said_at_once(pipeline: Pipeline
 def test_the_key_cannot_be_a_column_with_another_meaning(pipeline: Pipeline, key: str) -> None:
     with pytest.raises(Refused, match="cannot be the key column"):
         pipeline.stream("x", key=key, partitions=1)
+
+
+DECLARED = {
+    "an unknown format": ({"format": "xml"}, "unknown format 'xml'", "use one of parquet, avro, json"),
+    "JSON without columns": (
+        {"format": "json"},
+        "JSON does not say of which types its columns are",
+        "declare columns={name: type}",
+    ),
+    "columns of Parquet": (
+        {"columns": {"n": "BIGINT"}},
+        "columns are declared, and parquet says them itself",
+        "leave columns= out",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECLARED)
+def test_a_format_and_its_columns_have_to_fit(pipeline: Pipeline, case: str) -> None:
+    words, what, then = DECLARED[case]
+    with pytest.raises(Refused) as refusal:
+        pipeline.stream("x", key="k", partitions=1, **words)
+    assert [(finding.what, finding.then) for finding in refusal.value.findings] == [(what, then)]
+
+
+def test_records_without_a_key_cannot_be_kept(pipeline: Pipeline) -> None:
+    with pytest.raises(Refused, match="records without a key cannot be kept by key"):
+        pipeline.table("x", key="k", partitions=1, null_keys="own task", kept=True)
+    kept = pipeline.table("x", key="k", partitions=1, null_keys="drop", kept=True)
+    assert (kept.step, kept.alias) == ("x.kept", "x")

@@ -12,7 +12,7 @@ from math import gcd
 
 from partitioning.errors import Finding
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Keeps, Step, state_of
+from partitioning.model.graph import Keeps, Op, Step, state_of
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
@@ -78,6 +78,8 @@ class States:
             return
         before, state = self._steps[step.name]
         then = "rename the step to begin anew, or change it back"
+        if step.op is Op.TABLE:
+            then = "change it back, or leave kept= out for one batch: it begins anew then"
         where = f"state of {step.name}, left by batch {self._batch}"
         for noun, was, now_is in _meaning(before, step):
             if was != now_is:
