@@ -64,6 +64,7 @@ class KafkaReader:
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         wanted = self.schema(list(dict.fromkeys(columns)))
         values = reader_of(self._declared, self._columns)
+        self._check_topic()
         with closing(self._cluster.consumer()) as consumer:
             for planned in self._partitions:
                 for range_ in planned.files:
@@ -131,11 +132,17 @@ class KafkaReader:
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
         """Raise Refused if what was read need not be what was planned."""
+        self._check_topic()
+        place = StreamPartition(self._declared.name, number)
+        log = logs(self._cluster, place.stream, [number])[number]
+        if finding := removed(place, span, log, range_.path, self._pipeline):
+            raise Refused(finding)
+
+    def _check_topic(self) -> None:
+        """Raise Refused if the topic is not the planned one."""
         name = self._declared.name
-        finding = recreated(describe(self._cluster, name).id, range_.etag, range_.path, self._pipeline)
-        log = logs(self._cluster, name, [number])[number]
-        finding = finding or removed(StreamPartition(name, number), span, log, range_.path, self._pipeline)
-        if finding is not None:
+        planned = next(range_.etag for partition in self._partitions for range_ in partition.files)
+        if finding := recreated(describe(self._cluster, name).id, planned, self._source.uri(name)):
             raise Refused(finding)
 
     def _check_error(self, error: KafkaError, number: int, span: Span, range_: InputFile) -> None:
