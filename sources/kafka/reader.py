@@ -28,6 +28,8 @@ from sources.reader import Batch
 NO_PROGRESS_SECONDS = 60.0
 _RECORDS_AT_ONCE = 10_000
 _WAIT_SECONDS = 0.5
+# For the sake of batches that are not too small.
+_MORE_SECONDS = 0.02
 # The broker is asked for an offset or a topic that it does not have.
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -93,7 +95,7 @@ class KafkaReader:
         reached, last_progress = span.start, time.monotonic()
         while reached < span.end:
             messages = list[Message]()
-            for message in consumer.consume(_RECORDS_AT_ONCE, timeout=_WAIT_SECONDS):
+            for message in _received(consumer):
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._check_error(error, number, span, range_)
@@ -156,6 +158,12 @@ class KafkaReader:
         self._check(number, span, range_)
         what = f"no record came for {NO_PROGRESS_SECONDS:.0f} seconds"
         return self._cluster.error(KafkaError(KafkaError._TIMED_OUT), what, range_.path)
+
+
+def _received(consumer: Consumer) -> list[Message]:
+    """What has come, waited for until something has."""
+    first = consumer.poll(_WAIT_SECONDS)
+    return [] if first is None else [first, *consumer.consume(_RECORDS_AT_ONCE - 1, timeout=_MORE_SECONDS)]
 
 
 def _written(message: Message) -> int | None:

@@ -214,6 +214,17 @@ def test_what_retention_takes_after_planning_is_refused_by_the_task(kafka: Kafka
     assert whats(refused.value) == [f"the broker's retention has removed {topic}-0@[0,4) since the batch was planned"]
 
 
+def test_what_retention_takes_while_it_is_read_is_refused_by_the_task(
+    kafka: KafkaServer, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(["a"] * 10))
+    ref = planned(store, counted(kafka, topic, 1))
+    spoil_kernel(monkeypatch, lambda *_: remove_before(kafka, topic, 0, 4))
+    with pytest.raises(Refused, match=rf"retention has removed {topic}-0@\[0,4\)"):
+        run_groups(ref)
+
+
 def test_what_retention_takes_after_it_was_read_is_refused_by_the_audit(kafka: KafkaServer, store: S3Store) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"] * 10))

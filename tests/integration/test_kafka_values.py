@@ -105,6 +105,19 @@ def test_landed_files_and_the_broker_give_the_same_rows(kafka: KafkaServer, stor
     assert len(from_files) == 20
 
 
+def test_a_stream_that_was_landed_goes_on_from_its_broker(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic, tails = new_topic(kafka), [f"N{number}" for number in range(20)]
+    table = pa.table({"tail": pa.array(tails, pa.string()), "n": pa.array(range(20), pa.int32())})
+    land_table(table, topic, f"{store.root}/topics", key="tail", partitions=2)
+    published(store, copied(f"{store.root}/topics", topic, "n"), tmp_path)
+    produce(kafka, topic, [(tail, {"n": number}) for number, tail in enumerate((*tails, *tails))])
+    again = copied(kafka.source, topic, "n", format="json", columns={"n": "INTEGER"})
+    assert published(store, again, tmp_path).load()[1].records == 20
+    assert sorted(row[:2] for row in rows(store.root, "rows")) == sorted(
+        (tail, number + more) for number, tail in enumerate(tails) for more in (0, 20)
+    )
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

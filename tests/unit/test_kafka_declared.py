@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from msgspec import UNSET
 from pyspark import SparkConf
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Refused
+from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import BY_THE_BROKER, Stream
+from sources.kafka.cluster import Cluster
 from sources.kafka.properties import PROPERTIES, properties
 from spark_jobs.on_spark import with_store
 
@@ -65,6 +67,15 @@ def test_what_cannot_be_is_refused(words: dict[str, Any], what: str) -> None:
     (finding,) = refused.value.findings
     assert what in finding.what
     assert "secret" not in str(refused.value)
+
+
+def test_what_a_broker_does_not_allow_is_refused_and_what_it_does_not_answer_may_pass() -> None:
+    cluster = Cluster(KafkaSource(("broker:9092",)))
+    denied = cluster.error(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "it cannot be read", "there")
+    assert isinstance(denied, Refused)
+    assert "does not accept who asks (TOPIC_AUTHORIZATION_FAILED)" in denied.findings[0].what
+    away = cluster.error(KafkaException(KafkaError(KafkaError._TRANSPORT)), "it cannot be read", "there")
+    assert isinstance(away, Unreachable)
 
 
 def test_executors_elsewhere_are_told_where_the_properties_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
