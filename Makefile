@@ -9,7 +9,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test explore check format bench bench-plan compose-test airflow requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test explore check format bench bench-plan compose-test airflow requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,12 @@ setup: $(READY) ## Set up .venv; the other commands do it themselves
 
 demo: $(READY) ## Run the main job on real flights, from plan to published tables
 	@$(BIN)/coset demo
+
+demo-kafka: $(READY) ## Run the same job on flights in a Kafka broker instead of landed files
+	@$(BIN)/python -m demo.kafka_demo
+
+kafka: $(READY) ## Keep a Kafka broker running, to look around; it needs Maven
+	@$(BIN)/python -m demo.kafka_server
 
 serve: $(READY) ## Keep the demo's S3 server and a Spark server running, to look around
 	@$(BIN)/coset serve

@@ -147,22 +147,26 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
 
 
 def publish(batch: BatchRef) -> str:
-    """Make the decided batch visible. Raises what `publication.publish` raises."""
+    """Make the decided batch visible, and tell the brokers of topics. Raises what `publication.publish` raises."""
     from batches import publication  # noqa: PLC0415
+    from batches.mirroring import mirror  # noqa: PLC0415
 
-    return _published(publication.publish(*batch.load()))
+    ledger, planned = batch.load()
+    return f"{_published(publication.publish(ledger, planned))}{mirror(ledger)}"
 
 
 def report(batch: BatchRef, docs_folder: Path) -> str:
     """The batch on a page of Markdown: what was read, the verdict, the tables and where the Data Docs are."""
     from batches import audit as auditing  # noqa: PLC0415
+    from batches.broker_gaps import broker_gaps  # noqa: PLC0415
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
     sections = list[Section]()
     if verdict is not None and verdict.decision is Decision.PUBLISH:
         tables = auditing.load(ledger, planned, verdict.attempt)
-        sections = [_coverage(tables.coverage), *missing(planned), *_moved(tables.moved)]
+        seen = broker_gaps(planned, tables.coverage)
+        sections = [_coverage(tables.coverage), *missing(planned, seen), *_moved(tables.moved)]
     return "\n".join(
         [
             f"## {planned.pipeline}, batch {planned.batch}",

@@ -118,7 +118,7 @@ def _prepared(folder: Path) -> KafkaServer:
     settings = folder / "server.properties"
     settings.write_text(_SETTINGS.format(port=port, controller=controller, data=folder / "data"))
     cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-    command = [*_kafka("kafka.tools.StorageTool"), "format", "-t", cluster, "-c", str(settings)]
+    command = [*_kafka("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}", "-c", str(settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()

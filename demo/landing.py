@@ -103,6 +103,11 @@ def read(stream: str) -> pa.Table:
     return pa.csv.read_csv(io.BytesIO(data), convert_options=options)
 
 
+def part_of(month: int) -> int:
+    """The part in which the flights of a month arrive."""
+    return (month - 1) // _MONTHS_A_PART
+
+
 def _files(stream: str) -> Iterator[tuple[str, int, str, pa.Table]]:
     """All files of a stream: stream, part, key below the source, records. One for each month, if it has months."""
     key, count = STREAMS[stream]
@@ -114,7 +119,7 @@ def _files(stream: str) -> Iterator[tuple[str, int, str, pa.Table]]:
         mine = table.filter(pc.equal(table["_partition"], partition)).drop_columns("_partition")
         mine = mine.append_column("_offset", pa.array(np.arange(mine.num_rows, dtype=np.int64)))
         for month, records in _by_month(mine):
-            part = (month - 1) // _MONTHS_A_PART if stream == "flights" else 0
+            part = part_of(month) if stream == "flights" else 0
             first = records["_offset"][0].as_py()
             yield stream, part, f"{stream}/partition={partition}/{stream}+{partition}+{first:010}.parquet", records
 

@@ -95,6 +95,8 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
 LONGEST = (
     "test_passing_faults, plan",
     "test_demo",
+    "test_kafka_demo",
+    "test_kafka_logs",
     "test_kills_between_waves",
     "test_state",
     "test_random_pipelines",
@@ -112,6 +114,8 @@ LONGEST = (
     "test_planned_lines",
     "test_moved_records",
     "test_cli",
+    "test_kafka_values",
+    "test_kafka_proof",
     "test_proof",
     "test_connect",
     "test_step_kinds",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
@@ -46,7 +48,22 @@ def grow(kafka: KafkaServer, name: str, partitions: int) -> None:
 @contextmanager
 def admin(kafka: KafkaServer) -> Iterator[AdminClient]:
     """A client, which has to live until its answers are there."""
-    yield AdminClient({"bootstrap.servers": kafka.address, "logger": _SILENT})
+    settings: dict[str, Any] = {"bootstrap.servers": kafka.address, "logger": _SILENT}
+    yield AdminClient(settings)
+
+
+def remove_before(kafka: KafkaServer, topic: str, partition: int, offset: int) -> None:
+    """Remove what lies before an offset, as retention does."""
+    with admin(kafka) as client:
+        place = TopicPartition(topic, partition, offset)
+        client.delete_records([place])[place].result()
+
+
+def delete(kafka: KafkaServer, topic: str) -> None:
+    with admin(kafka) as client:
+        client.delete_topics([topic])[topic].result()
+        while topic in client.list_topics(timeout=10).topics:
+            time.sleep(0.05)
 
 
 def produce(
@@ -112,7 +129,7 @@ def _write(producer: Producer, topic: str, records: Iterable[Record], partition:
         if error is not None:
             errors.append(error)
 
-    place = {} if partition is None else {"partition": partition}
+    place: dict[str, Any] = {} if partition is None else {"partition": partition}
     for key, value in records:
         data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, key=key, value=data, on_delivery=written, **place)

@@ -93,11 +93,12 @@ class Pipeline:
 
     def with_partitions(self, counts: Mapping[str, int]) -> Pipeline:
         """The same pipeline, its streams of other partition counts, by name: as topics were once."""
+        return self.with_streams(lambda stream: replace(stream, partitions=counts.get(stream.name, stream.partitions)))
+
+    def with_streams(self, change: Callable[[Stream], Stream]) -> Pipeline:
+        """The same pipeline, its streams declared otherwise: as what `change` makes of them, names and keys apart."""
         other = copy(self)
-        other._streams = {
-            name: replace(stream, partitions=counts.get(name, stream.partitions))
-            for name, stream in self._streams.items()
-        }
+        other._streams = {name: change(stream) for name, stream in self._streams.items()}
         return other
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from partitioning.model.gaps import Explained, Gap, planned_gaps
@@ -11,8 +11,8 @@ from partitioning.model.plan import Plan
 from partitioning.sections import Section, many, section
 
 
-def missing(plan: Plan) -> Iterator[Section]:
-    """The gaps in what a batch reads, if there are any."""
+def missing(plan: Plan, seen: Iterable[Gap] = ()) -> Iterator[Section]:
+    """The gaps in what a batch reads, if there are any: those that were planned, and those `seen` when it was read."""
     gaps = [
         gap
         for stream in plan.streams
@@ -20,6 +20,7 @@ def missing(plan: Plan) -> Iterator[Section]:
         if planned.missing
         for gap in planned_gaps(plan, stream.declared, planned)
     ]
+    gaps.extend(seen)
     if gaps:
         rows = [(str(gap.offsets), f"{gap.missing:,}", _where(gap), explanation(gap.explained)) for gap in gaps]
         yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps)])
@@ -30,6 +31,8 @@ def explanation(explained: Explained) -> str:
     match explained:
         case Explained.FOOTER:
             return "the file holds no more, by its footer"
+        case Explained.BROKER:
+            return "the broker holds no more: markers, aborted or compacted records"
         case Explained.SPARSE:
             return "the stream is declared sparse"
         case Explained.ACCEPTED:
@@ -41,6 +44,8 @@ def explanation(explained: Explained) -> str:
 
 
 def _where(gap: Gap) -> str:
+    if gap.explained is Explained.BROKER:
+        return "in the topic's log"
     return gap.file.rpartition("/")[2] if gap.file else "between two files"
 
 

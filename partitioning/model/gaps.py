@@ -1,4 +1,4 @@
-"""Gaps: offsets of a stream partition that no landed file holds, and who explains that."""
+"""Gaps: offsets of a stream partition at which there is no record, and who explains that."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from partitioning.values import Value
 
 
 class Explained(StrEnum):
-    """Who says why offsets are missing: the file that was to hold them has fewer records, by its footer; their stream
-    is declared sparse; somebody accepted that they are lost; or nobody."""
+    """Who says why offsets are missing: the file that was to hold them has fewer records, by its footer; the broker
+    gave none; their stream is declared sparse; somebody accepted that they are lost; or nobody."""
 
     FOOTER = "footer"
+    BROKER = "broker"
     SPARSE = "sparse"
     ACCEPTED = "accepted"
     NOBODY = "nobody"

@@ -17,7 +17,8 @@ def removed(partition: StreamPartition, planned: Span, log: Span, where: str, pi
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
-        return Finding(what, where, f"run {plan_anew(pipeline)}, which names the loss, and let the topic retain more")
+        then = f"let the topic retain more; {plan_anew(pipeline)} names the loss, and a backfill can begin later"
+        return Finding(what, where, then)
     if log.end < planned.end:
         gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
         then = "find out what the cluster has lost; what is read again may not be what was there"
@@ -25,12 +26,12 @@ def removed(partition: StreamPartition, planned: Span, log: Span, where: str, pi
     return None
 
 
-def recreated(topic: str, planned: str, where: str, pipeline: str) -> Finding | None:
+def recreated(topic: str, planned: str, where: str) -> Finding | None:
     """That the topic is another than the planned one, if it is."""
     if topic == planned:
         return None
     what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
-    return Finding(what, where, f"run `coset abandon {pipeline} --why '…'`, and give the new topic another stream name")
+    return Finding(what, where, "give the new topic another stream name; its offsets are others")
 
 
 def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str) -> Iterator[Finding]:
@@ -47,7 +48,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str) ->
     except Refused as refusal:
         yield from refusal.findings
         return
-    if finding := recreated(topic.id, stream.topic, where, pipeline):
+    if finding := recreated(topic.id, stream.topic, where):
         yield finding
         return
     for number, log in logs(cluster, stream.name, planned).items():

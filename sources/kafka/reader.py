@@ -28,6 +28,8 @@ from sources.reader import Batch
 NO_PROGRESS_SECONDS = 60.0
 _RECORDS_AT_ONCE = 10_000
 _WAIT_SECONDS = 0.5
+# For the sake of batches that are not too small.
+_MORE_SECONDS = 0.02
 # The broker is asked for an offset or a topic that it does not have.
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -64,6 +66,7 @@ class KafkaReader:
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         wanted = self.schema(list(dict.fromkeys(columns)))
         values = reader_of(self._declared, self._columns)
+        self._check_topic()
         with closing(self._cluster.consumer()) as consumer:
             for planned in self._partitions:
                 for range_ in planned.files:
@@ -92,7 +95,7 @@ class KafkaReader:
         reached, last_progress = span.start, time.monotonic()
         while reached < span.end:
             messages = list[Message]()
-            for message in consumer.consume(_RECORDS_AT_ONCE, timeout=_WAIT_SECONDS):
+            for message in _received(consumer):
                 error, offset = message.error(), message.offset()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     self._check_error(error, number, span, range_)
@@ -131,11 +134,17 @@ class KafkaReader:
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
         """Raise Refused if what was read need not be what was planned."""
+        self._check_topic()
+        place = StreamPartition(self._declared.name, number)
+        log = logs(self._cluster, place.stream, [number])[number]
+        if finding := removed(place, span, log, range_.path, self._pipeline):
+            raise Refused(finding)
+
+    def _check_topic(self) -> None:
+        """Raise Refused if the topic is not the planned one."""
         name = self._declared.name
-        finding = recreated(describe(self._cluster, name).id, range_.etag, range_.path, self._pipeline)
-        log = logs(self._cluster, name, [number])[number]
-        finding = finding or removed(StreamPartition(name, number), span, log, range_.path, self._pipeline)
-        if finding is not None:
+        planned = next(range_.etag for partition in self._partitions for range_ in partition.files)
+        if finding := recreated(describe(self._cluster, name).id, planned, self._source.uri(name)):
             raise Refused(finding)
 
     def _check_error(self, error: KafkaError, number: int, span: Span, range_: InputFile) -> None:
@@ -149,6 +158,12 @@ class KafkaReader:
         self._check(number, span, range_)
         what = f"no record came for {NO_PROGRESS_SECONDS:.0f} seconds"
         return self._cluster.error(KafkaError(KafkaError._TIMED_OUT), what, range_.path)
+
+
+def _received(consumer: Consumer) -> list[Message]:
+    """What has come, waited for until something has."""
+    first = consumer.poll(_WAIT_SECONDS)
+    return [] if first is None else [first, *consumer.consume(_RECORDS_AT_ONCE - 1, timeout=_MORE_SECONDS)]
 
 
 def _written(message: Message) -> int | None:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
 from partitioning.errors import Finding, Refused, Unreachable
 from sources.kafka.avro_schema import AvroSchema
 from sources.kafka.properties import PROPERTIES, properties
 
+# Properties that are numbers, which its client does not read from text.
+_NUMBERS = (
+    "timeout",
+    "cache.capacity",
+    "cache.latest.ttl.sec",
+    "max.retries",
+    "retries.wait.ms",
+    "retries.max.wait.ms",
+)
 _NOT_FOUND = 404
 _DENIED = (401, 403)
 
@@ -22,11 +31,12 @@ class Registry:
     def __init__(self, topic: str) -> None:
         self._subject = f"{topic}-value"
         self._where = f"subject {self._subject!r} of the schema registry"
-        settings = dict(properties().registry)
-        if "url" not in settings:
+        given = properties().registry
+        if "url" not in given:
             then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
             raise Refused(Finding("no schema registry is configured", f"stream {topic!r}", then))
         try:
+            settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError):
             # What it says may hold a secret.
@@ -66,7 +76,7 @@ class Registry:
                 raise Refused(Finding("the schema registry does not accept who asks", self._where, then)) from None
             what = f"the schema registry answers with an error: HTTP status {status}"
             raise Unreachable(Finding(what, self._where, "run the same command again")) from None
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             what = f"the schema registry does not answer: {type(error).__name__}"
             raise Unreachable(Finding(what, self._where, "run the same command again")) from None
 

@@ -1,0 +1,295 @@
+"""What the checks say of batches from a broker that are made wrong, and who else is told how far a pipeline is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from typer.testing import CliRunner
+
+from batches import steps
+from batches.backfills import steps as backfills
+from batches.backfills.steps import Asked
+from batches.planning import preview
+from batches.progress import progress
+from batches.runners.spark import Spark
+from cli.main import app
+from demo.kafka_server import KafkaServer
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused, Unreachable
+from partitioning.model.schemes import Scheme
+from sources.kafka import cluster, reader
+from sources.kafka.reader import KafkaReader
+from sources.reader import Batch
+from spark_jobs.take import LEFT, OUTSIDE, Taken
+from tests.batches import rows
+from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.kafka import COLUMNS, TAILS, counted, new_topic, produce, remove_before, transactions, views
+from tests.real_batches import ran, spoil_kernel
+from tests.running import run_and_publish, run_groups, task_receipts
+from tests.sparse import published
+
+FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
+
+
+@caught_by(COVERED)
+def test_a_task_that_loses_a_record_that_others_saw_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    topic, readings = new_topic(kafka, 1), []
+    produce(kafka, topic, views(TAILS))
+
+    def lose(batch: Batch, seen: Taken) -> None:
+        readings.append(batch)
+        # The second task does not see the first record at all.
+        if len(readings) == 2:
+            seen.fates[0] = OUTSIDE
+
+    spoil_kernel(monkeypatch, lose)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
+    assert f"{topic}-0@[0,40): a task read 39 of 40 records" in said.findings[0]
+    assert "did not read the same offsets" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+def test_a_record_that_no_task_takes_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(TAILS))
+
+    def leave(batch: Batch, seen: Taken) -> None:
+        seen.fates[np.array([key == "N7" for key in seen.keys.to_pylist()], np.bool_)] = LEFT
+
+    spoil_kernel(monkeypatch, leave)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
+    assert "1 record of 40 not taken by any task" in said.findings[0]
+    return said
+
+
+@caught_by(COVERED)
+def test_a_range_that_is_not_read_to_its_end_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(TAILS))
+    batches = KafkaReader.batches
+
+    def stopping(self: KafkaReader, columns: list[str]) -> Iterator[Batch]:
+        # It ends early for all tasks alike, so that none can tell of another.
+        for batch in batches(self, columns):
+            if batch.reached is not None and batch.reached <= 20:
+                yield batch
+
+    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(KafkaReader, "batches", stopping)
+    ref = ran(store, counted(kafka, topic, 1))
+    assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [20]
+    said = refusal(ref, tmp_path)
+    assert "a task read 20 of 40 records" in said.findings[0]
+    return said
+
+
+def test_a_producer_with_another_partitioner_is_refused(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic = new_topic(kafka, 4)
+    produce(kafka, topic, views(TAILS), partitioner="consistent_random")
+    said = refusal(ran(store, counted(kafka, topic, 4)), tmp_path)
+    assert IN_PLACE in said.failed
+    assert any("its producer placed it otherwise" in finding for finding in said.findings)
+
+
+def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_together(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, readers = new_topic(kafka, 1), []
+    with transactions(kafka, topic) as transaction:
+        transaction(views(TAILS), "commit")
+    batches = KafkaReader.batches
+
+    def counting(self: KafkaReader, columns: list[str]) -> Iterator[Batch]:
+        readers.append(self)
+        return batches(self, columns)
+
+    monkeypatch.setattr(KafkaReader, "batches", counting)
+    ref = ran(store, counted(kafka, topic, 1), settings=Settings(scheme=Scheme.parse("tasks(4)"), groups=1))
+    seen = [receipt.partitions[0] for receipt in task_receipts(ref)]
+    assert [(one.read, one.end, one.reached) for one in seen] == [(40, 41, 41)] * 4
+    assert len({one.held for one in seen}) == 1
+    assert len(readers) == 1
+    run_and_publish(ref, tmp_path)
+
+
+def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    with transactions(kafka, topic) as transaction:
+        transaction(views(TAILS[:10]), "commit")
+        transaction(views(TAILS[:10]), "abort")
+        transaction(views(TAILS[:10]), "commit")
+    made = Pipeline("copied", source=kafka.source)
+    declared = made.stream(topic, key="tail", partitions=1, format="json", columns=COLUMNS)
+    declared.select("n, _offset AS place", name="rows").write("rows")
+    ref = published(store, made, tmp_path, Settings(scheme=Scheme.parse("records(7)")))
+    # 30 records, and an end of each transaction.
+    assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [6, 13, 19, 26, 33]
+    places = [*range(10), *range(22, 32)]
+    assert [row[2] for row in sorted(rows(store.root, "rows"), key=lambda row: str(row[2]).zfill(2))] == places
+
+
+def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic = new_topic(kafka)
+    produce(kafka, topic, views(TAILS * 2))
+    ref, _ = steps.plan(counted(kafka, topic), store.root)
+    assert ref is not None
+    run_and_publish(ref, tmp_path, Spark("local[2]"))
+    assert {row[:2] for row in rows(store.root, "counted")} == {(tail, 2) for tail in TAILS}
+
+
+def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic = new_topic(kafka)
+    made = counted(kafka, topic)
+    produce(kafka, topic, views(TAILS))
+    ref = published(store, made, tmp_path)
+    produce(kafka, topic, views(TAILS[:7]))
+    told = committed(kafka, topic, "coset.counted")
+    now = progress(made, ref.load()[1], datetime.now(UTC))
+    assert [told[number].offset for number in (0, 1)] == [one.committed for one in now.partitions]
+    assert told[0].metadata == f"batch 0 of plan {ref.digest}"
+    assert sum(ends(kafka, topic)) - sum(place.offset for place in told.values()) == now.lag == 7
+    assert all(0 < (one.lag_seconds or 0) < 600 for one in now.partitions if one.lag)
+    assert "the consumer group coset.counted is told" in steps.publish(ref)
+
+
+def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(["a", "b"]))
+    file = tmp_path / "counted.py"
+    file.write_text(
+        "from partitioning import Pipeline\n"
+        f"pipeline = Pipeline('counted', source='{kafka.source}')\n"
+        f"views = pipeline.stream('{topic}', key='tail', partitions=1, format='json', columns={{'n': 'BIGINT'}})\n"
+        "views.aggregate('count(*) AS views').write('counted')\n"
+    )
+    said = CliRunner().invoke(app, ["status", str(file), "--store", store.root, "--json"])
+    (partition,) = json.loads(said.output)["partitions"]
+    assert (partition["committed"], partition["latest"], partition["lag"]) == (None, 2, 2)
+    assert partition["lag_seconds"] > 0
+    said = CliRunner().invoke(app, ["metrics", str(file), "--store", store.root])
+    assert f'coset_lag_records{{pipeline="counted",stream="{topic}",partition="0"}} 2' in said.output
+    said = CliRunner().invoke(app, ["explain", str(file), "--store", store.root])
+    assert "2 records" in said.output
+
+
+def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    made = counted(kafka, topic, 1)
+    produce(kafka, topic, views(["a"]))
+    # While somebody has joined the group, nobody else can commit for it.
+    with joined(kafka, topic, "coset.counted"):
+        ref = published(store, made, tmp_path)
+        said = steps.publish(ref)
+    assert "the consumer group coset.counted was not told, which the next batch makes good" in said
+    assert [row[:2] for row in rows(store.root, "counted")] == [("a", 1)]
+    produce(kafka, topic, views(["a"]))
+    published(store, made, tmp_path)
+    assert committed(kafka, topic, "coset.counted")[0].offset == 2
+
+
+def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
+    away = KafkaServer(Path(), "127.0.0.1:1")
+    made = counted(away, "views")
+    with pytest.raises(Unreachable, match="the topic cannot be looked at: _TIMED_OUT") as error:
+        preview(made, store)
+    assert error.value.exit_code == 6
+    now = progress(made, None, datetime.now(UTC))
+    assert isinstance(now.wrong, Unreachable)
+    assert [one.latest for one in now.partitions] == [None, None]
+
+
+def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
+    kafka: KafkaServer, store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
+    monkeypatch.setattr(reader, "NO_PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, [(tail, {"n": 1, "more": "x" * 10_000}) for tail in TAILS * 250])
+    ref, _ = steps.plan(counted(kafka, topic, 1), store.root)
+    assert ref is not None
+    stopped = threading.Event()
+
+    def stop(_: Batch, __: Taken) -> None:
+        if not stopped.is_set():
+            stopped.set()
+            kafka.stop()
+
+    try:
+        with monkeypatch.context() as patch:
+            spoil_kernel(patch, stop)
+            with pytest.raises(Unreachable):
+                run_groups(ref)
+    finally:
+        kafka.start()
+    run_groups(ref)
+
+
+def test_a_backfill_names_what_the_broker_no_longer_holds(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+    topic = new_topic(kafka, 1)
+    made = counted(kafka, topic, 1)
+    for _ in range(2):
+        produce(kafka, topic, views(["a", "b"]))
+        published(store, made, tmp_path)
+    pairs = backfills.preview(made, store, Asked(0, None, Settings()))
+    assert [plan.records for _, plan in pairs] == [2, 2]
+    remove_before(kafka, topic, 0, 1)
+    with pytest.raises(Refused) as refused:
+        backfills.preview(made, store, Asked(0, None, Settings()))
+    (finding,) = refused.value.findings
+    assert f"retention has removed {topic}-0@[0,1)" in finding.what
+    assert len(backfills.preview(made, store, Asked(1, None, Settings()))) == 1
+    assert list(Ledger(store, "counted").store.list("counted.backfill")) == []
+
+
+def committed(kafka: KafkaServer, topic: str, group: str) -> dict[int, TopicPartition]:
+    """What an ordinary client is told that a group has committed."""
+    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": group})
+    try:
+        places = consumer.committed([TopicPartition(topic, number) for number in (0, 1)], timeout=10)
+        return {place.partition: place for place in places if place.offset >= 0}
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def joined(kafka: KafkaServer, topic: str, group: str) -> Iterator[None]:
+    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": group, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    try:
+        yield
+    finally:
+        consumer.close()
+
+
+def ends(kafka: KafkaServer, topic: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": kafka.address, "group.id": "ends"})
+    try:
+        return [consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1] for number in (0, 1)]
+    finally:
+        consumer.close()

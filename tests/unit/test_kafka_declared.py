@@ -1,0 +1,96 @@
+"""Streams that are declared to lie in a Kafka broker, well and badly, and plans that name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from msgspec import UNSET
+from pyspark import SparkConf
+
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Refused, Unreachable
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import BY_THE_BROKER, Stream
+from sources.kafka.cluster import Cluster
+from sources.kafka.properties import PROPERTIES, properties
+from spark_jobs.on_spark import with_store
+
+BROKERS = "kafka://broker-a:9092,broker-b:9092"
+
+
+def declared(source: str = BROKERS, **words: Any) -> Stream:
+    made = Pipeline("counted", source=source)
+    told: dict[str, Any] = {"key": "tail", "partitions": 4, "format": "json", "columns": {"n": "BIGINT"}} | words
+    made.stream("views", **told)
+    return made.streams[0]
+
+
+def test_a_stream_is_read_from_the_brokers_that_its_source_names() -> None:
+    stream = declared()
+    assert stream.origin == KafkaSource(("broker-a:9092", "broker-b:9092"))
+    assert (stream.sparse, stream.counted_by_plan) == (BY_THE_BROKER, False)
+    assert stream.checked() == stream
+
+
+def test_a_landed_stream_says_nothing_of_it() -> None:
+    stream = declared("s3://landing/topics", format="parquet", columns=None)
+    assert (stream.sparse, stream.schema, stream.counted_by_plan) == (UNSET, UNSET, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ({"source": "kafka://broker"}, "broker 'broker' of the source is no host:port"),
+        ({"source": "kafka://broker:0"}, "broker 'broker:0' of the source is no host:port"),
+        ({"source": "kafka://broker:70000"}, "broker 'broker:70000' of the source is no host:port"),
+        ({"source": "kafka://a:1,,b:2"}, "broker '' of the source is no host:port"),
+        ({"source": "kafka://me:secret@broker:9092"}, "broker 'broker:9092' of the source is no host:port"),
+        ({"format": "parquet", "columns": None}, "a broker holds no Parquet"),
+        ({"columns": None}, "JSON does not say of which types its columns are"),
+        ({"format": "bytes"}, "columns are declared, and bytes says them itself"),
+        ({"schema": "{}"}, "a schema is given, and json needs none"),
+        ({"offsets": "sparse(5)"}, "the broker itself knows which offsets there are"),
+        ({"cast": {"n": "INTEGER"}}, "columns are cast, and json has the types that are declared"),
+        ({"columns": {"tail": "VARCHAR"}}, "column 'tail' is not of the value: the record has it beside"),
+        ({"columns": {"_offset": "BIGINT"}}, "column '_offset' is not of the value: the record has it beside"),
+        ({"key": "_timestamp"}, "the column '_timestamp' holds the records' timestamps"),
+        ({"source": "s3://a/b", "format": "bytes", "columns": None}, "landed files are not plain bytes"),
+        ({"source": "s3://a/b", "format": "avro", "columns": None, "schema": "{}"}, "landed files say their own"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: dict[str, Any], what: str) -> None:
+    with pytest.raises(Refused) as refused:
+        declared(**words)
+    (finding,) = refused.value.findings
+    assert what in finding.what
+    assert "secret" not in str(refused.value)
+
+
+def test_what_a_broker_does_not_allow_is_refused_and_what_it_does_not_answer_may_pass() -> None:
+    cluster = Cluster(KafkaSource(("broker:9092",)))
+    denied = cluster.error(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "it cannot be read", "there")
+    assert isinstance(denied, Refused)
+    assert "does not accept who asks (TOPIC_AUTHORIZATION_FAILED)" in denied.findings[0].what
+    away = cluster.error(KafkaException(KafkaError(KafkaError._TRANSPORT)), "it cannot be read", "there")
+    assert isinstance(away, Unreachable)
+
+
+def test_executors_elsewhere_are_told_where_the_properties_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "kafka.properties"
+    named.write_text("# a cluster\n\nsasl.username = me\nsasl.password=a=b\nschema.registry.url=http://registry\n")
+    monkeypatch.setenv(PROPERTIES, str(named))
+    assert properties().clients == {"sasl.username": "me", "sasl.password": "a=b"}
+    assert properties().registry == {"url": "http://registry"}
+    conf = with_store(SparkConf(loadDefaults=False).setMaster("spark://elsewhere:7077"))
+    assert conf.get(f"spark.executorEnv.{PROPERTIES}") == str(named)
+
+
+def test_properties_that_are_not_there_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PROPERTIES, raising=False)
+    assert (properties().clients, properties().registry) == ({}, {})
+    monkeypatch.setenv(PROPERTIES, str(tmp_path / "nowhere"))
+    with pytest.raises(Refused, match="cannot be read: No such file"):
+        properties()
