@@ -96,7 +96,7 @@ def audit(batch: BatchRef) -> str:
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
     read = receipts(ledger, planned, attempt)
-    if findings := tuple(not_as_planned(planned.streams, planned.pipeline)):
+    if findings := tuple(not_as_planned(planned.streams, planned.pipeline, were_read=True)):
         told = [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings]
         ledger.close_attempt(planned.batch, attempt, canonical({"findings": told}))
         raise Refused(*findings)

@@ -31,8 +31,10 @@ def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
     return Finding(f"the file was changed since the batch was planned: {what}", file.path, then)
 
 
-def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[Finding]:
+def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read: bool = False) -> Iterator[Finding]:
     """What is not there any more as it was planned, wherever it lies.
+
+    If they `were_read`, a topic may have lost since what its readers have seen there.
 
     Raises Unreachable if store or brokers do not answer.
     """
@@ -43,7 +45,7 @@ def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[
             case KafkaSource() as source:
                 from sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
 
-                yield from kafka.not_as_planned(stream, source, pipeline)
+                yield from kafka.not_as_planned(stream, source, pipeline, were_read=were_read)
             case _:
                 assert_never(stream.declared.origin)
 

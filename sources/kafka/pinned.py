@@ -8,6 +8,7 @@ from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
+from partitioning.values import replace
 from sources.kafka.cluster import Cluster
 from sources.kafka.topics import describe, logs
 
@@ -34,9 +35,11 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
     return Finding(what, where, "give the new topic another stream name; its offsets are others")
 
 
-def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str) -> Iterator[Finding]:
+def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *, were_read: bool) -> Iterator[Finding]:
     """What the brokers do not hold any more of what was planned of a stream.
 
+    A reader sees by itself that its range was there until it had read it; so what retention removes after ranges
+    `were_read` is nothing to say, but that the topic was made anew, or its log cut, is: others may have read otherwise.
     Raises Unreachable if they do not answer.
     """
     planned = {partition.partition: partition for partition in stream.partitions if _held(partition)}
@@ -52,6 +55,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str) ->
         yield finding
         return
     for number, log in logs(cluster, stream.name, planned).items():
+        log = replace(log, start=0) if were_read else log
         held = _held(planned[number])
         assert held is not None
         place = StreamPartition(stream.name, number)

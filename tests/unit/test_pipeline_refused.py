@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -184,7 +185,7 @@ def test_the_key_cannot_be_a_column_with_another_meaning(pipeline: Pipeline, key
         pipeline.stream("x", key=key, partitions=1)
 
 
-DECLARED = {
+DECLARED: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown format": ({"format": "xml"}, "unknown format 'xml'", "use one of parquet, avro, json"),
     "JSON without columns": (
         {"format": "json"},
