@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, plan_anew
@@ -30,28 +30,38 @@ def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
 
 
 def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[Finding]:
-    """The planned files that are not there as they were planned, by a listing of each stream's folders from the first
-    of them on."""
+    """The planned files that are not there as they were planned, by one listing of each stream's folders from the
+    first of them on. A stream may be given as several batches planned it."""
     then = restore(pipeline)
-    for stream in streams:
-        planned = {file.path: file for partition in stream.partitions for file in partition.files}
-        there = _listed(stream, planned) if planned else {}
-        for path, file in planned.items():
-            entry = there.get(path)
+    for (name, source), planned in _by_folder(streams).items():
+        # What lies across the end of a batch is planned by two of them.
+        files = dict.fromkeys(file for of_folder in planned.values() for file in of_folder)
+        present = _listed(name, source, planned) if files else {}
+        for file in files:
+            entry = present.get(file.path)
             finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
             if finding is not None:
                 yield finding
 
 
-def _listed(stream: PlannedStream, paths: Container[str]) -> dict[str, Entry]:
-    """What the source lists under these paths."""
-    source = f"{stream.declared.source.rstrip('/')}/"
+def _by_folder(streams: Iterable[PlannedStream]) -> dict[tuple[str, str], dict[str, list[InputFile]]]:
+    """The planned files of each stream's source, by folder."""
+    by_source: dict[tuple[str, str], dict[str, list[InputFile]]] = {}
+    for stream in streams:
+        planned = by_source.setdefault((stream.name, f"{stream.declared.source.rstrip('/')}/"), {})
+        for partition in stream.partitions:
+            planned.setdefault(folder(stream.name, partition.partition), []).extend(partition.files)
+    return by_source
+
+
+def _listed(name: str, source: str, planned: Mapping[str, Sequence[InputFile]]) -> dict[str, Entry]:
+    """What the source lists under the paths of planned files."""
     starts = {}
-    for partition in stream.partitions:
-        in_folder = folder(stream.name, partition.partition)
-        keys = [file.path.removeprefix(source) for file in partition.files]
+    for in_folder, files in planned.items():
+        keys = [file.path.removeprefix(source) for file in files]
         # Behind the first file, but for its last letter; behind all, where none is planned.
         starts[in_folder] = min(keys)[:-1] if keys else f"{in_folder}~"
-    entries = (found.entry for found in listed(S3Store(source), stream.name, starts))
+    paths = {file.path for files in planned.values() for file in files}
+    entries = (found.entry for found in listed(S3Store(source), name, starts))
     uris = ((f"{source}{entry.key}", entry) for entry in entries)
     return {uri: entry for uri, entry in uris if uri in paths}

@@ -90,7 +90,7 @@ def documents() -> Mapping[str, Document]:
 
 def _comparison() -> Comparison:
     rows = (2, 1), ("00000000000000ff", "0000000000000001"), 1, (("ad-1", '{"ad":"ad-1"}', ""),)
-    tables, states = (TableComparison(0, "seen", *rows),), (StateComparison("newest", *rows),)
+    tables, states = (TableComparison(*rows, batch=0, table="seen"),), (StateComparison(*rows, step="newest"),)
     return Comparison("ads", 3, ((0, "sha256:1", "sha256:2"),), tables, states, ("seen: its columns",), ("streak",))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import astuple
+
 from batches import audit
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
@@ -26,9 +28,9 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
     Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
     """
     now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
-    changes, functions = dict[str, None](), dict[str, None]()
+    layers, changes, functions = in_force(store, backfill.pipeline), dict[str, None](), dict[str, None]()
     for batch in backfill.batches:
-        before = in_force(store, backfill.pipeline, batch)
+        before = layers.top(batch)
         old, new = _decided(before, batch), _decided(now, batch)
         _check_read_alike(before, now, old, new)
         plans.append((batch, digest(old[0]), digest(new[0])))
@@ -99,7 +101,7 @@ def _table(
         rows_of(now, new.rows_of(table), table_schema(write)),
         write.declared.key,
     )
-    return TableComparison(new.batch, table, found.rows, found.digests, found.keys, found.first)
+    return TableComparison(*astuple(found), batch=new.batch, table=table)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
@@ -109,4 +111,4 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
         if (was := were.get(state.step)) is not None:
             with rows_kept(before, was) as old, rows_kept(now, state) as new:
                 found = compared(old, new, state.read.placement.key)
-            yield StateComparison(state.step, found.rows, found.digests, found.keys, found.first)
+            yield StateComparison(*astuple(found), step=state.step)

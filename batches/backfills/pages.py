@@ -39,9 +39,9 @@ def comparison_page(store: Store, backfill: Backfill, found: Comparison) -> str:
 
 
 def _run_again(store: Store, backfill: Backfill) -> Iterator[tuple[Plan, Plan]]:
-    now = Ledger(store, backfill.name)
+    layers, now = in_force(store, backfill.pipeline), Ledger(store, backfill.name)
     for batch in backfill.batches:
-        before, again = in_force(store, backfill.pipeline, batch).plan(batch), now.plan(batch)
+        before, again = layers.top(batch).plan(batch), now.plan(batch)
         assert before is not None
         assert again is not None
         yield before, again

@@ -52,8 +52,8 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     for batch in published_batches(ledger, asked.first, asked.last):
         stored = ledger.plan(batch)
         assert stored is not None
-        findings.extend(not_as_planned(stored.streams, pipeline.name))
         pairs.append((stored, planned_again(pipeline, again, batch, asked.settings)))
+    findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), pipeline.name))
     findings.extend(_swept(again, pairs[0][1]))
     if findings:
         raise Refused(*findings)

@@ -24,6 +24,11 @@ def name_of(pipeline: str, number: int) -> str:
     return f"{pipeline}.backfill-{number}"
 
 
+def key_of(pipeline: str, number: int) -> str:
+    """Where the request for a backfill lies."""
+    return f"{name_of(pipeline, number)}/backfill.json"
+
+
 def pipeline_of(name: str) -> str | None:
     """The pipeline whose batches are run again under that name; None if it is a pipeline's own."""
     match = _NAME.fullmatch(name)
@@ -54,36 +59,33 @@ class Backfill(Document, frozen=True):
         return f"backfill {self.number} of {self.pipeline}: {named}"
 
 
-class TableComparison(Value, frozen=True):
-    """The rows that a batch gave a table, and those that it gives now: how many, and a digest that knows no order.
+class Difference(Value, frozen=True):
+    """Rows as they were and as they are now: how many, and a digest of each that knows no order.
 
     Of `keys` keys they differ; `first` has the rows of the first of them, as they were and as they are now.
     """
 
+    rows: tuple[int, int]
+    digests: tuple[str, str]
+    keys: int
+    first: tuple[tuple[str, str, str], ...]
+
+    @property
+    def same(self) -> bool:
+        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
+
+
+class TableComparison(Difference, frozen=True, kw_only=True):
+    """The rows that a batch gave a table, and those that it gives now."""
+
     batch: int
     table: str
-    rows: tuple[int, int]
-    digests: tuple[str, str]
-    keys: int = 0
-    first: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
 
 
-class StateComparison(Value, frozen=True):
-    """The same of what a step keeps after the last batch."""
+class StateComparison(Difference, frozen=True, kw_only=True):
+    """What a step kept after the last batch, and what it keeps now."""
 
     step: str
-    rows: tuple[int, int]
-    digests: tuple[str, str]
-    keys: int = 0
-    first: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
 
 
 class Comparison(Document, frozen=True):
