@@ -11,38 +11,38 @@ from msgspec import to_builtins
 from batches.backfills import gaps as found_gaps
 from batches.backfills import steps
 from batches.backfills.backfill import backfill, backfills
+from batches.backfills.outlook import outlook
 from batches.backfills.pages import comparison_sections, preview_sections
 from batches.backfills.steps import Asked
-from batches.backfills.swaps import swaps
+from batches.backfills.swaps import hindrances, swaps
 from batches.runners.runner import Runner
 from cli import pipelines
 from cli.output import show, show_json, show_table, step
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
+from partitioning.errors import Refused
 from partitioning.model.backfill import Backfill, Swap, Swapped, Turn
 from partitioning.model.plan import Plan
 from partitioning.sections import Section
+from partitioning.values import replace
 
 __all__ = ["Asked", "gaps", "listed", "preview", "run", "swap", "undo"]
 
 
 def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
-    """Show what a backfill would run."""
-    pipeline = pipelines.load(named)
-    pairs = steps.preview(pipeline, S3Store(root), asked)
-    if as_json:
-        show_json(
-            [
-                {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
-                for before, now in pairs
-            ]
-        )
+    """Show what a backfill would run, and what is built on it."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    pairs = steps.preview(pipeline, store, asked)
+    if not as_json:
+        _show(preview_sections(store, pipeline.name, pairs, named))
         return
-    seconds = _seconds(Ledger(S3Store(root), pipeline.name), [before for before, _ in pairs])
-    _show(preview_sections(pipeline.name, pairs))
-    if seconds is not None:
-        show(f"The tasks of the first runs took {seconds:,.0f} seconds in all.")
+    ahead = outlook(store, pipeline.name, [before for before, _ in pairs])
+    batches = [
+        {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
+        for before, now in pairs
+    ]
+    show_json({"batches": batches} | to_builtins(ahead, str_keys=True))
 
 
 def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_json: bool) -> None:
@@ -54,11 +54,17 @@ def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_j
     with runner as used:
         steps.run(pipeline, store, request, used, docs, step)
     found = steps.comparison(store, request, docs)
-    swapped = steps.swap(store, request, digest(found), asked.why) if found.same and not found.changes else None
+    hindered = hindrances(store, request, found)
+    alike = found.same and not found.changes and not hindered
+    swapped = steps.swap(store, request, digest(found), asked.why) if alike else None
     if as_json:
         show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
+    else:
+        _show(comparison_sections(found))
+    if hindered:
+        raise Refused(*(replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in hindered))
+    if as_json:
         return
-    _show(comparison_sections(found))
     if swapped is not None:
         show(_said(swapped, Turn.SWAP))
     else:
@@ -121,18 +127,6 @@ def _shape(plan: Plan) -> dict[str, int]:
     return {"tasks": sum(len(stage.tasks) for stage in plan.stages), "groups": len(plan.groups)}
 
 
-def _seconds(ledger: Ledger, plans: list[Plan]) -> float | None:
-    milliseconds = 0
-    for plan in plans:
-        verdict = ledger.verdict(plan.batch)
-        for group in plan.groups:
-            receipt = ledger.receipt(plan.batch, verdict.attempt, group.group) if verdict else None
-            if receipt is None:
-                return None
-            milliseconds += sum(task.milliseconds or 0 for task in receipt.tasks)
-    return milliseconds / 1000
-
-
 def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     found = steps.compared(store, one)
     if as_json:
@@ -140,7 +134,7 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     elif found is None:
         show(f"{one} is not compared yet: run `coset backfill` with the same words again")
     else:
-        _show(comparison_sections(found))
+        _show(comparison_sections(found, hindrances(store, one, found)))
         show(f"Its digest is {digest(found)}")
 
 

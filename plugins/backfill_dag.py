@@ -19,6 +19,7 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 from batches import steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.errors import Refused
 from partitioning.planning.stages.bounds import most_waves
 from plugins.coset_dag import (
     ANYWHERE,
@@ -26,6 +27,7 @@ from plugins.coset_dag import (
     audit,
     check,
     check_waves,
+    docs_folder,
     failures,
     groups_given,
     plan_params,
@@ -174,8 +176,11 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
         from batches.backfills import pieces  # noqa: PLC0415
 
         with failures():
-            compared = pieces.compare(pipeline.name, store_root(), number)
-        print(compared.page)
+            compared = pieces.compare(pipeline.name, store_root(), number, docs_folder())
+            print(compared.page)
+            if compared.hindrances:
+                # Nobody is asked to approve what would be refused then.
+                raise Refused(*compared.hindrances)
         ti = get_current_context()["ti"]
         # All from here: a swap that heard of the plan too would start whenever there is one.
         for key, value in {"backfill": number, "page": compared.page, "digest": compared.digest}.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from batches.backfills.backfill import backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
 from batches.backfills.planning import planned_again
-from batches.backfills.swaps import in_place, turn
+from batches.backfills.swaps import hindrances, in_place, turn
 from batches.interpreter import Show, run_batch
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
@@ -122,7 +122,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
     if docs is not None:
-        publish_comparison(Site(docs, store), found)
+        publish_comparison(Site(docs, store), found, hindrances(store, backfill, found))
     if not found.same and not found.changes and not found.functions:
         raise CosetError(
             Finding(
