@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -11,13 +12,15 @@ from msgspec import to_builtins
 from batches.backfills import gaps as found_gaps
 from batches.backfills import steps
 from batches.backfills.backfill import backfill, backfills
+from batches.backfills.control import go_on, paused
+from batches.backfills.limits import Limited, Limits
 from batches.backfills.outlook import outlook
 from batches.backfills.pages import comparison_sections, preview_sections
 from batches.backfills.steps import Asked
 from batches.backfills.swaps import hindrances, swaps
 from batches.runners.runner import Runner
 from cli import pipelines
-from cli.output import show, show_json, show_table, step
+from cli.output import progress, show, show_json, show_table, step
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
@@ -27,7 +30,7 @@ from partitioning.model.plan import Plan
 from partitioning.sections import Section
 from partitioning.values import replace
 
-__all__ = ["Asked", "gaps", "listed", "preview", "run", "swap", "undo"]
+__all__ = ["Asked", "Limits", "begin", "cancel", "gaps", "listed", "pause", "preview", "resume", "swap", "undo"]
 
 
 def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
@@ -45,30 +48,40 @@ def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
     show_json({"batches": batches} | to_builtins(ahead, str_keys=True))
 
 
-def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_json: bool) -> None:
+def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
     """Do all steps of a backfill that need no approval."""
     pipeline, store = pipelines.load(named), S3Store(root)
-    request = steps.begin(pipeline, store, asked)
-    if not as_json:
-        show(f"This is {request}")
-    with runner as used:
-        steps.run(pipeline, store, request, used, docs, step)
-    found = steps.comparison(store, request, docs)
-    hindered = hindrances(store, request, found)
-    alike = found.same and not found.changes and not hindered
-    swapped = steps.swap(store, request, digest(found), asked.why) if alike else None
+    _run(named, store, steps.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
+
+
+def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
+    """The same for one that was begun, as it was asked for then."""
+    store = S3Store(root)
+    request = backfill(store, pipelines.load(named).name, number)
+    _run(named, store, request, limits, runner, docs, as_json=as_json)
+
+
+def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+    """Let a backfill start nothing more until it is let go on."""
+    store = S3Store(root)
+    request = backfill(store, pipelines.load(named).name, number)
+    steps.pause(store, request, why)
+    then = f"`coset backfill {named} --resume {number}` lets it go on"
     if as_json:
-        show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
+        show_json({"backfill": number, "paused": True})
     else:
-        _show(comparison_sections(found))
-    if hindered:
-        raise Refused(*(replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in hindered))
+        show(f"{request} is paused: task groups that run come to their end, and no other starts; {then}")
+
+
+def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+    """Give a backfill up."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    request = backfill(store, pipeline.name, number)
+    removed = steps.cancel(pipeline, store, request, why)
     if as_json:
-        return
-    if swapped is not None:
-        show(_said(swapped, Turn.SWAP))
+        show_json({"backfill": number, "cancelled": True, "removed": len(removed.files)})
     else:
-        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
+        show(f"{request} is cancelled; removed {removed}")
 
 
 def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
@@ -118,6 +131,33 @@ def gaps(named: str, root: str, *, as_json: bool) -> None:
         show_table(f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next"), rows)
 
 
+def _run(
+    named: str, store: S3Store, request: Backfill, limits: Limits, runner: Runner, docs: Path, *, as_json: bool
+) -> None:
+    go_on(store, request)
+    if not as_json:
+        show(f"This is {request}")
+    with runner as used:
+        pace = Limited(store, request, limits, partial(progress, "wait"))
+        steps.run(pipelines.load(named), store, request, used, docs, step, pace)
+    found = steps.comparison(store, request, docs)
+    hindered = hindrances(store, request, found)
+    alike = not found.needs_approval and not hindered
+    swapped = steps.swap(store, request, digest(found), request.why) if alike else None
+    if as_json:
+        show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
+    else:
+        _show(comparison_sections(found))
+    if hindered:
+        raise Refused(*(replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in hindered))
+    if as_json:
+        return
+    if swapped is not None:
+        show(_said(swapped, Turn.SWAP))
+    else:
+        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
+
+
 def _show(sections: Iterable[Section]) -> None:
     for shown in sections:
         show_table(shown.title, shown.columns, shown.rows, shown.notes)
@@ -147,6 +187,10 @@ def _state(store: Store, one: Backfill, turns: Counter[Turn]) -> str:
         return "in place"
     if turns[Turn.UNDO]:
         return "taken back"
+    if turns[Turn.CANCEL]:
+        return "cancelled"
+    if paused(store, one):
+        return "paused"
     found = steps.compared(store, one)
     return "not compared yet" if found is None else f"compared: {found}"
 

@@ -16,7 +16,16 @@ from partitioning.documents.document import digest, encode, plain
 from partitioning.documents.locations import GroupLocality
 from partitioning.errors import Finding
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.backfill import Backfill, Comparison, StateComparison, Swap, Swapped, TableComparison, Turn
+from partitioning.model.backfill import (
+    Backfill,
+    Comparison,
+    InputChange,
+    StateComparison,
+    Swap,
+    Swapped,
+    TableComparison,
+    Turn,
+)
 from partitioning.model.failure import ErrorKind, Failed, Failure
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -81,6 +90,15 @@ def documents() -> Mapping[str, Document]:
                 *("ads", 0, 3, Turn.SWAP, (0, 2), True, digest(comparison)),
                 *("root", "hot", "2026-11-22T15:30:00+00:00"),
             )
+        ),
+        "backfill.repaired-1": Backfill(
+            "ads", 4, (1,), "", "root", "landed anew", "2026-11-22T18:28:28+00:00", repaired=True
+        ),
+        "comparison.repaired-1": replace(
+            comparison, input=(InputChange(0, "views-1@[4,16)", (2, 1), ("a", "b"), (4, 10), ((4, 10),)),)
+        ),
+        "swap.cancel-1": Swap(
+            *("ads", 1, 4, Turn.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
         ),
         "swapped-1": Swapped("ads", 0, digest(swap), {"seen": 7}),
         "failure-1": Failure(identity, 0, failed),

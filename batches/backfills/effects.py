@@ -11,7 +11,7 @@ from batches.publication import check_files
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Swap, Swapped, name_of
+from partitioning.model.backfill import Swap, Swapped, Turn, name_of
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 
@@ -36,6 +36,8 @@ class Effect:
 def effect_of(store: Store, decided: Sequence[Swap], undone: Swapped | None) -> Effect:
     """What the last of these swaps does; `undone` is the receipt of the one that it takes back, if it does."""
     swap = decided[-1]
+    if swap.turn is Turn.CANCEL:
+        return Effect({}, {})
     replacements = dict(_replacements(store, swap)) if swap.keeps else {}
     if undone is not None:
         replacements = {

@@ -31,6 +31,8 @@ class Layers:
                     names.append(name_of(self._pipeline, swap.backfill))
                 case Turn.UNDO:
                     names.pop()
+                case Turn.CANCEL:
+                    pass
                 case _:
                     assert_never(swap.turn)
 

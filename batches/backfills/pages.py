@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import assert_never
 
 from batches.backfills.outlook import Outlook, outlook
+from batches.backfills.repaired import input_changes
 from batches.backfills.swaps import in_force
 from partitioning.diff.diff import diff
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, plan_anew
-from partitioning.model.backfill import Backfill, Comparison
+from partitioning.model.backfill import Backfill, Comparison, InputChange
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, duration, many, markdown, section, size
@@ -29,6 +30,7 @@ def preview_sections(
     first, last = pairs[0][0].batch, pairs[-1][0].batch
     sections = [
         _batches(f"What a backfill of {pipeline} would run", pairs, _takes(pairs, ahead)),
+        *_repairs([change for before, now in pairs for change in input_changes(before, now)]),
         _touched(ahead),
     ]
     if ahead.later:
@@ -42,7 +44,11 @@ def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -
     last = str(found.plans[-1][0])
     first += [(last, state.step, *rows) for state in found.states for rows in state.first]
     columns = ("batch", "table", "key", "before", "now")
-    return (_tables(found, hindrances), *([section("The first keys that differ", columns, first)] if first else []))
+    return (
+        _tables(found, hindrances),
+        *_repairs(found.repairs),
+        *([section("The first keys that differ", columns, first)] if first else []),
+    )
 
 
 def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindrances: Iterable[Finding] = ()) -> str:
@@ -93,6 +99,34 @@ def _touched(ahead: Outlook) -> Section:
     return section(
         "Tables that these batches write", ("table", "mode", "rows written", "what a swap does"), rows, [note]
     )
+
+
+def _repairs(changes: Sequence[InputChange]) -> Iterator[Section]:
+    """What is other in the input than it was."""
+    if not changes:
+        return
+    columns = (
+        "batch",
+        "offsets",
+        "files other or new",
+        "files gone",
+        "records before",
+        "records now",
+        "added",
+        "first",
+    )
+    rows = [
+        (
+            str(change.batch),
+            change.range,
+            *(f"{count:,}" for count in (*change.files, *change.records)),
+            change.added_text,
+            ", ".join(path.rpartition("/")[2] for path in change.first),
+        )
+        for change in changes
+    ]
+    note = "All other offsets are those that were read first; their records may have other values."
+    yield section("The input was repaired", columns, rows, [note], optional=("added",))
 
 
 def _exchanged(mode: Mode) -> str:

@@ -47,7 +47,8 @@ def begin(pipeline: Pipeline, root: str, asked: Asked) -> int:
 def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, str]:
     """The batch that is to be run, its plan stored, and a sentence; the last one, if all have run.
 
-    Only once a batch has run the next one can be planned: it goes on from what that one keeps.
+    Only once a batch has run the next one can be planned: it goes on from what that one keeps. Raises Refused as
+    `steps.planned`.
     """
     store = S3Store(root)
     request = backfill(store, pipeline.name, number)
@@ -70,7 +71,7 @@ def compare(pipeline: str, root: str, number: int, docs: Path | None = None) -> 
     store = S3Store(root)
     request = backfill(store, pipeline, number)
     found = steps.comparison(store, request, docs)
-    needs = (not found.same or bool(found.changes)) and not in_place(store, request)
+    needs = found.needs_approval and not in_place(store, request)
     hindered = hindrances(store, request, found)
     return Compared(comparison_page(store, request, found, hindered), digest(found), needs, hindered)
 

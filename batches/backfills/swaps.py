@@ -81,6 +81,38 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     return _carried_out(store, swap, effect)
 
 
+def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> Swap:
+    """Decide that readers never see the rows of a backfill; the decision that counts.
+
+    Raises Refused if they saw them once, because somebody may have gone on from them, and Conflict as `turn`.
+    """
+    finish(store, backfill.pipeline)
+    decided = list(swaps(store, backfill.pipeline))
+    mine = [swap for swap in decided if swap.backfill == backfill.number]
+    if mine and mine[-1].turn is Turn.CANCEL:
+        return mine[-1]
+    if mine:
+        then = f"take it back instead: `coset undo {backfill.pipeline} {backfill.number}`"
+        raise Refused(Finding(f"it was put in place by {mine[0].who} at {mine[0].at}", str(backfill), then))
+    pipeline, number = backfill.pipeline, len(decided)
+    swap = Swap(pipeline, number, backfill.number, Turn.CANCEL, backfill.batches, False, "", who=who, why=why, at=at)
+    _decide(store, swap)
+    _carried_out(store, swap, Effect({}, {}))
+    return swap
+
+
+def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
+    """The backfills that were cancelled, by number, and who decided it."""
+    return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is Turn.CANCEL}
+
+
+def cancelled_by(swap: Swap) -> Finding:
+    """That a backfill was cancelled."""
+    what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
+    where = f"backfill {swap.backfill} of {swap.pipeline}"
+    return Finding(what, where, f"begin another: `coset backfill {swap.pipeline} --from {swap.batches[0]}`")
+
+
 def _checked(
     store: Store,
     decided: Sequence[Swap],
@@ -92,7 +124,8 @@ def _checked(
     at: str = "",
 ) -> tuple[Swap, Effect]:
     """The next decision, and what it does. Raises Refused, with all findings, if it cannot be carried out."""
-    findings = list(_misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided)))
+    findings = [cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, Turn.CANCEL)]
+    findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
     if findings:
         raise Refused(*findings)
     batches, keeps = backfill.batches, not all(state.same for state in comparison.states)

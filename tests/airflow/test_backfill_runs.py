@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,3 +244,42 @@ def test_what_cannot_be_run_again_is_refused_without_a_retry_and_nothing_is_stor
     with pytest.raises(AirflowFailException, match=told):
         preview.python_callable(params=FORM | form)
     assert [entry.key for entry in S3Store(store_root).list("")] == stored
+
+
+def test_limits_are_those_of_airflow(parsed):
+    dags = parsed(
+        "from dags.pipelines.tail_activity import pipeline\n"
+        "from plugins.backfill_dag import coset_backfill_dag\n"
+        "from plugins.coset_dag import coset_dag\n\n"
+        "live = coset_dag(pipeline)\n"
+        "backfill = coset_backfill_dag(pipeline, groups_at_once=3, window='00:00-23:59')"
+    )
+    live, backfill = dags["tail_activity"], dags["tail_activity_backfill"]
+    groups = [task for task in backfill.tasks if task.task_id.startswith("run")]
+    assert {task.max_active_tis_per_dag for task in groups} == {3}
+    assert [task.task_id for task in backfill.get_task("in_hours").downstream_list] == ["plan"]
+    assert max(weights(backfill)) < min(weights(live))
+
+
+def weights(dag):
+    """By which the scheduler chooses among tasks that wait for the same slots, the greatest first."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    scheduled = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    return [task.weight_rule.get_weight(SimpleNamespace(task=task)) for task in scheduled.tasks]
+
+
+def test_outside_of_its_hours_a_backfill_waits(parsed, capsys):
+    from datetime import UTC, datetime, timedelta
+
+    now = datetime.now(UTC)
+    for shift, opened in ((timedelta(hours=2), False), (timedelta(hours=-1), True)):
+        window = f"{now + shift:%H:%M}-{now + shift + timedelta(hours=2):%H:%M}"
+        dags = parsed(
+            "from dags.pipelines.tail_activity import pipeline\n"
+            "from plugins.backfill_dag import coset_backfill_dag\n\n"
+            f"backfill = coset_backfill_dag(pipeline, window={window!r})"
+        )
+        sensor = dags["tail_activity_backfill"].get_task("in_hours")
+        assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
+        assert (f"Outside of {window} UTC: it goes on at" in capsys.readouterr().out) is not opened

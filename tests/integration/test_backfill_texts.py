@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from batches.backfills import pieces
+from batches.backfills.steps import Asked
 from cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
@@ -83,7 +84,7 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
 
 
 def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: S3Store) -> None:
-    asked = pieces.Asked(2, 2, Settings.parse(scheme="tasks(6)"))
+    asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
     expect_golden("backfill_preview.md", read(pieces.preview(load(NEWEST), three_batches.root, asked)))
 
 
