@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from batches import steps
 from batches.backfills import pieces
 from batches.backfills.backfill import backfill, backfills
-from batches.backfills.steps import compared
+from batches.backfills.steps import Asked, compared
 from batches.backfills.swaps import swaps
 from batches.interpreter import run_batch
 from batches.runners.local import Local
@@ -28,6 +28,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
+from tests.integration.test_backfills import Batches
 from tests.pipelines.late_flights import late_flights
 
 FORM = {"from": 0, "to": 0, "scheme": None, "groups": 2, "why": "a hot topic", "backfill": None}
@@ -197,6 +198,31 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     assert seen(store_root, "late", "tailnum", "n") == before
 
 
+def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tmp_path, capsys, monkeypatch):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    history = Batches(S3Store(store_root), tmp_path)
+    for number in range(2):
+        history.batch(number)
+    history.backfilled(Asked(0, 0, Settings(), "a hot topic"), threshold=5)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    dags = parsed(
+        "from plugins.backfill_dag import coset_backfill_dag\n"
+        "from tests.integration.test_backfills import counted\n\n"
+        f"backfill = coset_backfill_dag(counted(5)('{store_root}/topics', 4))"
+    )
+    compare = dags["kept_backfill"].get_task("compare")
+    assert {task.task_id for task in compare.downstream_list} == {"approve", "swap"}
+    with pytest.raises(
+        AirflowFailException, match="what newest keep after it is not what later batches, up to 1, went"
+    ):
+        compare.python_callable(0)
+    page = capsys.readouterr().out
+    assert "It cannot be put in place" in page
+    assert "run them too: `coset backfill kept --from 0 --cascade`" in page
+    assert "It cannot be put in place" in (tmp_path / "docs" / "kept" / "backfill-0.html").read_text()
+
+
 @pytest.mark.parametrize(
     "bad", [{"from": -1}, {"to": "x"}, {"why": ""}, {"groups": 0}, {"scheme": 4}, {"backfill": -1}]
 )
@@ -266,7 +292,8 @@ def weights(dag):
     from airflow.serialization.serialized_objects import DagSerialization
 
     scheduled = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    return [task.weight_rule.get_weight(SimpleNamespace(task=task)) for task in scheduled.tasks]
+    instances: list[Any] = [SimpleNamespace(task=task) for task in scheduled.tasks]
+    return [instance.task.weight_rule.get_weight(instance) for instance in instances]
 
 
 def test_outside_of_its_hours_a_backfill_waits(parsed, capsys):
