@@ -92,13 +92,13 @@ def _run_wave(
             with turns.turn(group_work(number), wait=False) as ours:
                 if ours:
                     with show(f"run group {number}") as said:
-                        said.extend((runner.group(batch, number), pace.done(plan, number)))
+                        said.extend((runner.group(batch, number), *pace.done(plan, number)))
                 else:
                     busy.append(number)
 
     def wait(number: int) -> None:
         with kept(number), show(f"wait for group {number}") as said, turns.turn(group_work(number), wait=True):
-            said.extend((runner.group(batch, number), pace.done(plan, number)))
+            said.extend((runner.group(batch, number), *pace.done(plan, number)))
 
     @contextmanager
     def kept(number: int) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from partitioning.model.plan import Plan
@@ -16,8 +17,8 @@ class Pace(Protocol):
     def wait(self, plan: Plan, group: int) -> None:
         """Return as soon as the group may start. Raises Refused if none may any more."""
 
-    def done(self, plan: Plan, group: int) -> str:
-        """Take note that the group has run; how far all is, in a few words."""
+    def done(self, plan: Plan, group: int) -> Sequence[str]:
+        """Take note that the group has run; what there is to say of how far all is."""
 
     def cancel(self) -> None:
         """Let nobody wait any more."""
@@ -32,8 +33,8 @@ class Unbound:
     def wait(self, plan: Plan, group: int) -> None:
         pass
 
-    def done(self, plan: Plan, group: int) -> str:
-        return ""
+    def done(self, plan: Plan, group: int) -> Sequence[str]:
+        return ()
 
     def cancel(self) -> None:
         pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import Event, Lock
 from typing import NamedTuple
@@ -77,8 +77,8 @@ class Limited:
                 self._check_not_ended()
             self._timing.start(plan, group, waited=self._now() - began)
 
-    def done(self, plan: Plan, group: int) -> str:
-        return self._timing.done(plan, group)
+    def done(self, plan: Plan, group: int) -> Sequence[str]:
+        return (self._timing.done(plan, group),)
 
     def cancel(self) -> None:
         self._cancelled.set()

@@ -75,8 +75,8 @@ def _batches(title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str
 
 def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
     """What is read, how long that took, and what must stay the same."""
-    read = sum(_bytes(before) for before, _ in pairs)
-    yield f"To be read: {many(sum(before.records for before, _ in pairs), 'record')}, {size(read)} of landed files."
+    read = sum(_bytes(now) for _, now in pairs)
+    yield f"To be read: {many(sum(now.records for _, now in pairs), 'record')}, {size(read)} of landed files."
     if len(ahead.seconds) == len(pairs):
         worked = duration(sum(ahead.seconds.values()))
         yield f"Expected: {worked} of work, as in the first runs; tasks that run at once share it."

@@ -100,7 +100,7 @@ class Story:
         self.history, self.oracle, self._store = Batches(store, docs), Oracle(), store
         self._random, self._patch = chosen, patch
         # Of its own, so that what is cancelled in between changes nothing else of the story.
-        self._cancels = random.Random(chosen.getstate()[1][0])
+        self._cancels = random.Random(repr(chosen.getstate()))
         self._swapped: list[Run] = []
         self.done: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,9 +24,9 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Backfill, Turn
+from partitioning.model.backfill import Backfill, Comparison, Turn
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.histories import Click
@@ -299,6 +300,30 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
     log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
     assert log.version() == 0 or all("coset.swap" not in entry for entry in log.history())
     assert {file.path for file in _rows(store, request)}.isdisjoint(stored(store))
+
+
+def test_of_a_swap_and_a_cancellation_at_once_one_is_decided(history: Batches) -> None:
+    store, before = history.store, history.seen()
+    pipeline = appended(5)(f"{store.root}/topics", 4)
+    for number in range(3):
+        request = history.backfilled(Asked(0, 0, Settings.parse(scheme=f"tasks({number + 1})")), threshold=5)
+        found = steps.comparison(store, request)
+
+        def swap(request: Backfill = request, found: Comparison = found) -> object:
+            return steps.swap(store, request, digest(found), "")
+
+        def cancel(request: Backfill = request) -> object:
+            return steps.cancel(pipeline, store, request, "not needed")
+
+        with ThreadPoolExecutor(2) as pool:
+            told = [answer.exception() for answer in [pool.submit(swap), pool.submit(cancel)]]
+        assert [type(error) for error in told].count(type(None)) == 1, told
+        assert {type(error) for error in told if error} <= {Conflict, Refused}
+        seen = history.seen()
+        if told[0] is None:
+            assert seen == [row for row in before if int(str(row[2])) >= 5]
+            steps.undo(store, request, "")
+        assert history.seen() == before
 
 
 def test_progress_is_told_by_the_work_of_the_first_runs(history: Batches) -> None:
