@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from partitioning.documents.document import decode
-from partitioning.documents.store import Store
 from partitioning.values import Document
+
+if TYPE_CHECKING:
+    from partitioning.documents.store import Store
 
 D = TypeVar("D", bound=Document)
 
