@@ -95,8 +95,16 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
         if alike and compared(store, newest) is None and newest.number not in cancelled(store, pipeline.name):
             return newest
     preview(pipeline, store, asked)
-    planned = pipeline.name, len(known), batches, to_toml(asked.settings)
-    request = Backfill(*planned, who=_who(), why=asked.why, at=_now(), repaired=asked.repaired or UNSET)
+    request = Backfill(
+        pipeline.name,
+        len(known),
+        batches,
+        to_toml(asked.settings),
+        who=_who(),
+        why=asked.why,
+        at=_now(),
+        repaired=asked.repaired or UNSET,
+    )
     return put(store, request)
 
 
