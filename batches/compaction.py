@@ -91,14 +91,14 @@ def _together(table: DeltaTable) -> tuple[int, int]:
 def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
     """Put the files of each batch together that has several."""
     table.update_incremental()
-    held = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    held, layers = set(pa.table(table.get_add_actions())["path"].to_pylist()), in_force(store, pipeline)
     several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
     actions, files = list[AddAction | RemoveAction](), 0
     for batch in sorted(batch for batch, count in several.items() if count > 1):
-        gone, write, ledger = _files(store, pipeline, batch, name)
+        gone, write = _files(layers.top(batch), batch, name)
         if len(gone) > 1 and {path_in(file) for file in gone} <= held:
             files += len(gone)
-            actions += [*(taken(file, changes=False) for file in gone), _written(ledger, batch, write, gone)]
+            actions += [*(taken(file, changes=False) for file in gone), _written(layers.top(batch), batch, write, gone)]
     if actions:
         table.create_write_transaction(
             actions, "append", table.schema(), commit_properties=CommitProperties(max_commit_retries=0)
@@ -106,15 +106,12 @@ def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -
     return files, sum(isinstance(action, AddAction) for action in actions)
 
 
-def _files(
-    store: Store, pipeline: str, batch: int, table: str
-) -> tuple[Sequence[Artefact], PlannedWrite | None, Ledger]:
-    """The files with a batch's rows that readers see. Another pipeline's batch of that number has none here."""
-    ledger = in_force(store, pipeline, batch)
+def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], PlannedWrite | None]:
+    """The files with a batch's rows of a table. Another pipeline's batch of that number has none here."""
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     writes = plan.writes() if plan else ()
     write = next((write for write in writes if write.declared.table == table), None)
-    return [file for file in verdict.rows_of(table) if file.records] if verdict and write else [], write, ledger
+    return [file for file in verdict.rows_of(table) if file.records] if verdict and write else [], write
 
 
 def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact]) -> AddAction:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -58,10 +58,10 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
         if table_log is None:
             return None
         newest = newest_in(table_log, pipeline, table)
-        of = {"coset.pipeline": pipeline, "coset.plan": str(newest)}
-        entries = (entry for limit in (8, None) for entry in table_log.history(limit))
-        plan = next((entry["coset.digest"] for entry in entries if of.items() <= entry.items()), None)
-        return Held(newest, plan if newest is not None else None)
+        if newest is None:
+            return Held(None, None)
+        entry = entry_of(table_log, {"coset.pipeline": pipeline, "coset.plan": str(newest)})
+        return Held(newest, entry["coset.digest"] if entry else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +180,8 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
     newest = newest_in(table, plan.pipeline, write.declared.table)
     if newest is None or newest < plan.batch:
         return None
-    # The batch is nearly always the newest version; the whole history is read only if it is not.
-    for limit in (8, None):
-        for entry in table.history(limit):
-            if entry.get("coset.digest") == digest(plan):
-                return int(entry["version"])
+    if entry := entry_of(table, {"coset.digest": digest(plan)}):
+        return int(entry["version"])
     raise Refused(
         Finding(
             f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
@@ -192,6 +189,12 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
             f"restore the folder {plan.pipeline}/ of the store that the table was published from",
         )
     )
+
+
+def entry_of(table: DeltaTable, metadata: Mapping[str, str]) -> dict[str, Any] | None:
+    """The newest commit with these among its metadata; it is nearly always one of the last."""
+    entries = (entry for limit in (8, None) for entry in table.history(limit))
+    return next((entry for entry in entries if metadata.items() <= entry.items()), None)
 
 
 def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:

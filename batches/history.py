@@ -6,14 +6,13 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
-from partitioning.model.verdict import Decision
 from partitioning.values import replace
 
 
 def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
     """The figures of a published batch: of the attempt that was published. None if a receipt is gone."""
-    verdict = ledger.verdict(plan.batch)
-    if verdict is None or verdict.decision is not Decision.PUBLISH:
+    verdict = ledger.published(plan.batch)
+    if verdict is None:
         return None
     stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
     receipts = [receipt for receipt in stored if receipt is not None]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import assert_never
 
 from batches import steps
+from batches.pace import Pace, Unbound
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.turns import CHECK, Turns, group_work
@@ -54,18 +55,18 @@ def steps_of(plan: Plan) -> tuple[Step, ...]:
     return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), *publish)
 
 
-def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:
+def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show, pace: Pace | None = None) -> None:
     """Do all that is to be done for a batch. What is done already is found done.
 
-    Whoever runs the same batch meanwhile is given a share of it. Raises what a step raises; of a wave, the findings of
-    all its groups.
+    Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Raises what a
+    step raises; of a wave, the findings of all its groups.
     """
     ledger, plan = batch.load()
     turns = Turns(ledger, plan)
     for step in steps_of(plan):
         match step:
             case RunWave(_, groups):
-                _run_wave(batch, groups, runner, turns, show)
+                _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
             case Audit():
                 with show("audit") as said:
                     said.append(steps.audit(batch))
@@ -79,21 +80,25 @@ def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show) -> None:
                 assert_never(step)
 
 
-def _run_wave(batch: BatchRef, groups: tuple[int, ...], runner: Runner, turns: Turns, show: Show) -> None:
+def _run_wave(
+    batch: BatchRef, plan: Plan, groups: tuple[int, ...], runner: Runner, turns: Turns, show: Show, pace: Pace
+) -> None:
     """Run the groups that nobody else is at, then wait for those that somebody is."""
     busy, errors = list[int](), dict[int, CosetError]()
 
     def run(number: int) -> None:
-        with kept(number), turns.turn(group_work(number), wait=False) as ours:
-            if ours:
-                with show(f"run group {number}") as said:
-                    said.append(runner.group(batch, number))
-            else:
-                busy.append(number)
+        with kept(number):
+            pace.wait(plan, number)
+            with turns.turn(group_work(number), wait=False) as ours:
+                if ours:
+                    with show(f"run group {number}") as said:
+                        said.extend((runner.group(batch, number), *pace.done(plan, number)))
+                else:
+                    busy.append(number)
 
     def wait(number: int) -> None:
         with kept(number), show(f"wait for group {number}") as said, turns.turn(group_work(number), wait=True):
-            said.append(runner.group(batch, number))
+            said.extend((runner.group(batch, number), *pace.done(plan, number)))
 
     @contextmanager
     def kept(number: int) -> Iterator[None]:
@@ -102,12 +107,13 @@ def _run_wave(batch: BatchRef, groups: tuple[int, ...], runner: Runner, turns: T
         except CosetError as error:
             errors[number] = error
 
-    pool = ThreadPoolExecutor(runner.at_once)
+    pool = ThreadPoolExecutor(pace.at_once(runner.at_once))
     try:
         deque(pool.map(run, groups), maxlen=0)
         deque(pool.map(wait, sorted(busy)), maxlen=0)
     except BaseException:
         # Ctrl-C or SIGTERM: what runs is ended, because it would be waited for.
+        pace.cancel()
         turns.cancel()
         runner.cancel()
         raise

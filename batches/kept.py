@@ -19,7 +19,7 @@ from partitioning.model.leaving import left_in, partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, StateInput
-from partitioning.model.verdict import Decision, Verdict
+from partitioning.model.verdict import Verdict
 from partitioning.planning.stages.states import Kept, States
 from partitioning.values import Value
 from sources.copies import Copies
@@ -127,8 +127,8 @@ def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     if plan is not None and ledger.original is None:
         ledger = gone_on_from(ledger.store, ledger.pipeline, plan.batch)
         plan = ledger.plan(plan.batch)
-    verdict = ledger.verdict(plan.batch) if plan else None
-    if plan is None or verdict is None or verdict.decision is not Decision.PUBLISH:
+    verdict = ledger.published(plan.batch) if plan else None
+    if plan is None or verdict is None:
         what = "no batch is published yet" if batch is None else f"batch {batch} is not published"
         raise Refused(
             Finding(what, ledger.uri(f"{ledger.pipeline}/verdicts/"), f"run `coset status {ledger.pipeline}`")

@@ -2,7 +2,8 @@
 
 A file counts once a verdict names it. So of a batch that is decided, whatever its verdict does not name is left over:
 from runs that were cut off, from those that came second, from attempts that failed. Open batches are left alone. State
-counts as long as one of the last published batches left it or went on from it.
+counts as long as one of the last published batches left it or went on from it. Of a backfill that is cancelled nothing
+counts.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import re
 from collections.abc import Collection, Iterator
 
 from batches.backfills.backfill import backfills, comparison_key
+from batches.backfills.swaps import cancelled
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, Store
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.backfill import name_of, pipeline_of
 from partitioning.model.graph import state_of
 from partitioning.model.plan import StateInput
 from partitioning.sections import many, size
@@ -51,7 +54,7 @@ def left_over(pipeline: Pipeline, store: Store) -> LeftOver:
         if match := _BATCH.search(entry.key):
             by_batch.setdefault(int(next(filter(None, match.groups()))), []).append(entry)
     # A table may have been written by several pipelines, whose batches have the same numbers.
-    ledgers = [Ledger(store, name) for name in sorted(_pipelines(store))]
+    ledgers = [Ledger(store, name) for name in sorted(_pipelines(store)) if not _is_cancelled(store, name)]
     states = _states(Ledger(store, pipeline.name)) | _states_at_work(store, pipeline.name)
     files, undecided = list[Entry](), list[int]()
     for batch, entries in sorted(by_batch.items()):
@@ -83,6 +86,12 @@ def _pipelines(store: Store) -> set[str]:
     return {match[1] for entry in store.list("") if (match := _PLANS.fullmatch(entry.key))}
 
 
+def _is_cancelled(store: Store, name: str) -> bool:
+    """Whether this is a backfill whose files count for nothing any more."""
+    pipeline = pipeline_of(name)
+    return pipeline is not None and name in {name_of(pipeline, number) for number in cancelled(store, pipeline)}
+
+
 def _over(file: Artefact, batch: int, states: Collection[tuple[int, str]]) -> bool:
     """Whether a file of a batch is state that is not kept any more."""
     return file.role is Role.STATE and (batch, file.name) not in states
@@ -106,7 +115,8 @@ def _states(ledger: Ledger) -> set[tuple[int, str]]:
 def _states_at_work(store: Store, pipeline: str) -> set[tuple[int, str]]:
     """The states that backfills need which are not compared yet: those of their batches, and those before them."""
     kept = set[tuple[int, str]]()
-    for again in backfills(store, pipeline):
+    over = cancelled(store, pipeline)
+    for again in (again for again in backfills(store, pipeline) if again.number not in over):
         if store.head(comparison_key(again)) is None:
             plans = (Ledger(store, again.name).plan(batch) for batch in again.batches)
             for stage in (stage for plan in plans if plan for stage in plan.stages):

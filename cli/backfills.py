@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -11,58 +12,76 @@ from msgspec import to_builtins
 from batches.backfills import gaps as found_gaps
 from batches.backfills import steps
 from batches.backfills.backfill import backfill, backfills
+from batches.backfills.control import go_on, paused
+from batches.backfills.limits import Limited, Limits
+from batches.backfills.outlook import outlook
 from batches.backfills.pages import comparison_sections, preview_sections
 from batches.backfills.steps import Asked
-from batches.backfills.swaps import swaps
+from batches.backfills.swaps import hindrances, swaps
 from batches.runners.runner import Runner
 from cli import pipelines
-from cli.output import show, show_json, show_table, step
+from cli.output import progress, show, show_json, show_table, step
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
+from partitioning.errors import Refused
 from partitioning.model.backfill import Backfill, Swap, Swapped, Turn
 from partitioning.model.plan import Plan
 from partitioning.sections import Section
+from partitioning.values import replace
 
-__all__ = ["Asked", "gaps", "listed", "preview", "run", "swap", "undo"]
+__all__ = ["Asked", "Limits", "begin", "cancel", "gaps", "listed", "pause", "preview", "resume", "swap", "undo"]
 
 
 def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
-    """Show what a backfill would run."""
-    pipeline = pipelines.load(named)
-    pairs = steps.preview(pipeline, S3Store(root), asked)
-    if as_json:
-        show_json(
-            [
-                {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
-                for before, now in pairs
-            ]
-        )
+    """Show what a backfill would run, and what is built on it."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    pairs = steps.preview(pipeline, store, asked)
+    if not as_json:
+        _show(preview_sections(store, pipeline.name, pairs, named))
         return
-    seconds = _seconds(Ledger(S3Store(root), pipeline.name), [before for before, _ in pairs])
-    _show(preview_sections(pipeline.name, pairs))
-    if seconds is not None:
-        show(f"The tasks of the first runs took {seconds:,.0f} seconds in all.")
+    ahead = outlook(store, pipeline.name, [before for before, _ in pairs])
+    batches = [
+        {"batch": before.batch, "before": _shape(before), "now": _shape(now), "records": before.records}
+        for before, now in pairs
+    ]
+    show_json({"batches": batches} | to_builtins(ahead, str_keys=True))
 
 
-def run(named: str, root: str, asked: Asked, runner: Runner, docs: Path, *, as_json: bool) -> None:
+def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
     """Do all steps of a backfill that need no approval."""
     pipeline, store = pipelines.load(named), S3Store(root)
-    request = steps.begin(pipeline, store, asked)
-    if not as_json:
-        show(f"This is {request}")
-    with runner as used:
-        steps.run(pipeline, store, request, used, docs, step)
-    found = steps.comparison(store, request, docs)
-    swapped = steps.swap(store, request, digest(found), asked.why) if found.same and not found.changes else None
+    _run(named, store, steps.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
+
+
+def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
+    """The same for one that was begun, as it was asked for then."""
+    store = S3Store(root)
+    request = backfill(store, pipelines.load(named).name, number)
+    _run(named, store, request, limits, runner, docs, as_json=as_json)
+
+
+def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+    """Let a backfill start nothing more until it is let go on."""
+    store = S3Store(root)
+    request = backfill(store, pipelines.load(named).name, number)
+    steps.pause(store, request, why)
+    then = f"`coset backfill {named} --resume {number}` lets it go on"
     if as_json:
-        show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
-        return
-    _show(comparison_sections(found))
-    if swapped is not None:
-        show(_said(swapped, Turn.SWAP))
+        show_json({"backfill": number, "paused": True})
     else:
-        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
+        show(f"{request} is paused: task groups that run come to their end, and no other starts; {then}")
+
+
+def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
+    """Give a backfill up."""
+    pipeline, store = pipelines.load(named), S3Store(root)
+    request = backfill(store, pipeline.name, number)
+    removed = steps.cancel(pipeline, store, request, why)
+    if as_json:
+        show_json({"backfill": number, "cancelled": True, "removed": len(removed.files)})
+    else:
+        show(f"{request} is cancelled; removed {removed}")
 
 
 def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
@@ -112,6 +131,33 @@ def gaps(named: str, root: str, *, as_json: bool) -> None:
         show_table(f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next"), rows)
 
 
+def _run(
+    named: str, store: S3Store, request: Backfill, limits: Limits, runner: Runner, docs: Path, *, as_json: bool
+) -> None:
+    go_on(store, request)
+    if not as_json:
+        show(f"This is {request}")
+    with runner as used:
+        pace = Limited(store, request, limits, partial(progress, "wait"))
+        steps.run(pipelines.load(named), store, request, used, docs, step, pace)
+    found = steps.comparison(store, request, docs)
+    hindered = hindrances(store, request, found)
+    alike = not found.needs_approval and not hindered
+    swapped = steps.swap(store, request, digest(found), request.why) if alike else None
+    if as_json:
+        show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
+    else:
+        _show(comparison_sections(found))
+    if hindered:
+        raise Refused(*(replace(finding, what=f"it cannot be put in place: {finding.what}") for finding in hindered))
+    if as_json:
+        return
+    if swapped is not None:
+        show(_said(swapped, Turn.SWAP))
+    else:
+        show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
+
+
 def _show(sections: Iterable[Section]) -> None:
     for shown in sections:
         show_table(shown.title, shown.columns, shown.rows, shown.notes)
@@ -121,18 +167,6 @@ def _shape(plan: Plan) -> dict[str, int]:
     return {"tasks": sum(len(stage.tasks) for stage in plan.stages), "groups": len(plan.groups)}
 
 
-def _seconds(ledger: Ledger, plans: list[Plan]) -> float | None:
-    milliseconds = 0
-    for plan in plans:
-        verdict = ledger.verdict(plan.batch)
-        for group in plan.groups:
-            receipt = ledger.receipt(plan.batch, verdict.attempt, group.group) if verdict else None
-            if receipt is None:
-                return None
-            milliseconds += sum(task.milliseconds or 0 for task in receipt.tasks)
-    return milliseconds / 1000
-
-
 def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     found = steps.compared(store, one)
     if as_json:
@@ -140,7 +174,7 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     elif found is None:
         show(f"{one} is not compared yet: run `coset backfill` with the same words again")
     else:
-        _show(comparison_sections(found))
+        _show(comparison_sections(found, hindrances(store, one, found)))
         show(f"Its digest is {digest(found)}")
 
 
@@ -153,6 +187,10 @@ def _state(store: Store, one: Backfill, turns: Counter[Turn]) -> str:
         return "in place"
     if turns[Turn.UNDO]:
         return "taken back"
+    if turns[Turn.CANCEL]:
+        return "cancelled"
+    if paused(store, one):
+        return "paused"
     found = steps.compared(store, one)
     return "not compared yet" if found is None else f"compared: {found}"
 

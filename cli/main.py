@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -70,6 +71,15 @@ Master = Annotated[
     str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port.")
 ]
 Memory = Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")]
+
+
+class Input(StrEnum):
+    """Of which landed files a backfill runs its batches: those that they have read, or those that there are now."""
+
+    PLANNED = "planned"
+    REPAIRED = "repaired"
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -324,7 +334,7 @@ def replan(
 @app.command(cls=Command)
 def backfill(
     pipeline: Named,
-    first: Annotated[int, typer.Option("--from", min=0, help="The first batch to run again.")],
+    first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again.")] = None,
     last: Annotated[int | None, typer.Option("--to", min=0, help="The last one; that alone, if not given.")] = None,
     cascade: Annotated[
         bool, typer.Option("--cascade", help="All later ones too: they go on from what earlier ones keep.")
@@ -333,7 +343,28 @@ def backfill(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     settings: SettingsFile = None,
+    given: Annotated[
+        Input,
+        typer.Option("--input", help="repaired: of the files that hold the offsets now, not of those that were read."),
+    ] = Input.PLANNED,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
+    at_once: Annotated[
+        int | None, typer.Option("--groups-at-once", min=1, help="At most so many task groups at once.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window", metavar="HOURS", help="When task groups may start: 22:00-06:00 Europe/Berlin, or UTC."
+        ),
+    ] = None,
+    live: Annotated[
+        int, typer.Option("--wait-for-live", min=0, help="Wait at most so many minutes for a live batch that is open.")
+    ] = 30,
+    pause: Annotated[int | None, typer.Option("--pause", help="Let the backfill of this number start no more.")] = None,
+    resume: Annotated[int | None, typer.Option("--resume", help="Go on with the backfill of this number.")] = None,
+    cancel: Annotated[
+        int | None, typer.Option("--cancel", help="Give the backfill of this number up, and remove its files.")
+    ] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Only say what would be run. Stores nothing.")] = False,
     kind: RunnerOption = None,
     master: Master = "local[*]",
@@ -342,15 +373,30 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
+    from batches.backfills.hours import Hours
     from cli import backfills
 
-    to = None if cascade else first if last is None else last
-    asked = backfills.Asked(first, to, _settings(scheme, groups, None, settings), why)
-    if preview:
-        backfills.preview(pipeline, _root(store), asked, as_json=as_json)
-    else:
-        runs = runner(kind or RunnerKind.at(master), master, memory)
-        backfills.run(pipeline, _root(store), asked, runs, docs, as_json=as_json)
+    if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
+        where = "--from, --pause, --resume, --cancel"
+        raise Refused(Finding("it is not said what to do with which backfill", where, "give one of them"))
+    root = _root(store)
+    if pause is not None:
+        backfills.pause(pipeline, root, pause, why, as_json=as_json)
+        return
+    if cancel is not None:
+        backfills.cancel(pipeline, root, cancel, why, as_json=as_json)
+        return
+    limits = backfills.Limits(at_once, Hours.parse(window) if window else None, live)
+    runs = runner(kind or RunnerKind.at(master), master, memory)
+    if resume is not None:
+        backfills.resume(pipeline, root, resume, limits, runs, docs, as_json=as_json)
+    if first is not None:
+        to = None if cascade else first if last is None else last
+        asked = backfills.Asked(first, to, _settings(scheme, groups, None, settings), why, given is Input.REPAIRED)
+        if preview:
+            backfills.preview(pipeline, root, asked, as_json=as_json)
+        else:
+            backfills.begin(pipeline, root, asked, limits, runs, docs, as_json=as_json)
 
 
 @app.command(cls=Command)

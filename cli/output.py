@@ -24,7 +24,10 @@ from partitioning.values import replace
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
 _UNWRAPPED = 10_000
 # A command about a pipeline, as findings name it, up to the pipeline's name.
-_COMMAND = re.compile(r"(`coset (?:abandon|explain|metrics|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])")
+_COMMAND = re.compile(
+    r"(`coset (?:abandon|explain|metrics|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])"
+    r"|(`coset (?:backfills?|swap|undo)) (?!-)[\w.-]+(?=[` ])"
+)
 
 
 class Command(TyperCommand):
@@ -93,7 +96,7 @@ def show_error(error: CosetError, *, as_json: bool) -> None:
 
 def as_named(finding: Finding, named: str) -> Finding:
     """The finding, its commands calling the pipeline as the user does, who may have named a file."""
-    return replace(finding, then=_COMMAND.sub(lambda match: f"{match[1]} {named}", finding.then))
+    return replace(finding, then=_COMMAND.sub(lambda match: f"{match[1] or match[2]} {named}", finding.then))
 
 
 def as_plain(finding: Finding) -> dict[str, str]:

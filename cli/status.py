@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from batches.backfills.swaps import shown
+from batches.backfills.swaps import in_force
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
@@ -26,7 +26,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     now = progress(pipeline, standing.published, datetime.now(UTC))
     wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
-    exchanged = shown(ledger.store, pipeline.name)
+    exchanged = in_force(ledger.store, pipeline.name).exchanged()
     if as_json:
         findings = [as_plain(finding) for finding in wrong.findings] if wrong else []
         show_json(

@@ -70,14 +70,15 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
     return str(folder / name)
 
 
-def publish_comparison(site: Site, found: Comparison) -> str:
-    """Write the page of a backfill's comparison, and the index; the answer is the page's path in the folder."""
+def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Finding] = ()) -> str:
+    """Write the page of a backfill's comparison, with what hinders it from being put in place, and the index; the
+    answer is the page's path in the folder."""
     name, folder = f"backfill-{found.backfill}.html", site.folder / found.pipeline
     folder.mkdir(parents=True, exist_ok=True)
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
     sides += [(found.plans[-1][0], f"what {state.step} keeps", state) for state in found.states]
-    text = _template("backfill.html").render(found=found, sides=sides, digest=digest(found))
+    text = _template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
     (folder / name).write_text(text)
     prefix = f"{found.pipeline}/docs"
     site.store.put(f"{prefix}/{name}", text.encode())

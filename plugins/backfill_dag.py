@@ -17,8 +17,10 @@ from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOpe
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
 
 from batches import steps
+from batches.backfills.hours import Hours
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.errors import Refused
 from partitioning.planning.stages.bounds import most_waves
 from plugins.coset_dag import (
     ANYWHERE,
@@ -26,42 +28,53 @@ from plugins.coset_dag import (
     audit,
     check,
     check_waves,
+    docs_folder,
     failures,
     groups_given,
     plan_params,
     run_wave,
     store_root,
 )
+from plugins.hours_sensor import HoursSensor
 from plugins.places import Places
 
 if TYPE_CHECKING:
     from batches.backfills.steps import Asked
 
-_RETRIES = {"retries": 2, "retry_delay": timedelta(seconds=30)}
+_DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
 _WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why", "section": "Backfill"}
 
 
 def coset_backfill_dag(
-    pipeline: Pipeline, *, settings: Settings = DEFAULTS, places: Places = ANYWHERE, **dag_kwargs: Any
+    pipeline: Pipeline,
+    *,
+    settings: Settings = DEFAULTS,
+    places: Places = ANYWHERE,
+    groups_at_once: int | None = None,
+    window: str | None = None,
+    **dag_kwargs: Any,
 ) -> DAG:
     """The DAG `<pipeline>_backfill`, started by its form; the settings are what a run uses unless the form says more.
 
+    At most `groups_at_once` task groups run at once, in all runs of the DAG. A batch begins in the hours of the
+    `window` only, such as 22:00-06:00 Europe/Berlin; which these are is said there, UTC if not.
     Places and workers are as for `coset_dag`. Other arguments go to Airflow's DAG.
     """
     with DAG(
         f"{pipeline.name}{BACKFILL}",
         schedule=None,
         params=_params(settings),
-        default_args=_RETRIES | dag_kwargs.pop("default_args", {}),
+        default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
         tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
         waves = most_waves(pipeline, settings)
         planned = _plan_task(pipeline, settings, places, waves)
-        run = [run_wave(planned, places, wave) for wave in range(waves)]
+        run = [run_wave(planned, places, wave, groups_at_once) for wave in range(waves)]
         batch, number = planned["batch"], planned["backfill"]
         then, compared = _then_task(pipeline, number), _compare_task(pipeline, number)
-        chain(_preview_task(pipeline, settings), planned, *run, audit(batch), check(batch), then)
+        waiting = [HoursSensor(task_id="in_hours", hours=Hours.parse(window))] if window else []
+        chain(_preview_task(pipeline, settings), *waiting, planned, *run, audit(batch), check(batch), then)
         chain(then, [_next_run(dag.dag_id, then), compared])
         approve = _approval(pipeline, compared)
         chain(compared, [approve, _swap_task(pipeline)(compared["backfill"], compared["digest"], approve.output)])
@@ -75,7 +88,7 @@ def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
         f"{pipeline.name}_undo",
         schedule=None,
         params={"backfill": number, "why": Param(description="Kept with the swap.", **_WHY)},
-        default_args=_RETRIES | dag_kwargs.pop("default_args", {}),
+        default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
         tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
@@ -90,6 +103,13 @@ def _params(settings: Settings) -> dict[str, Param]:
         "to": Param(title="To", description="The last one; it has to be published.", **batch),
         "why": Param(description="Kept with the backfill, and shown to whoever approves it.", **_WHY),
         **plan_params(settings),
+        "repaired": Param(
+            False,
+            type="boolean",
+            title="Repaired input",
+            description="Landed files were repaired: read those that hold the offsets now.",
+            section="Backfill",
+        ),
         "backfill": Param(
             None,
             type=["null", "integer"],
@@ -174,8 +194,11 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
         from batches.backfills import pieces  # noqa: PLC0415
 
         with failures():
-            compared = pieces.compare(pipeline.name, store_root(), number)
-        print(compared.page)
+            compared = pieces.compare(pipeline.name, store_root(), number, docs_folder())
+            print(compared.page)
+            if compared.hindrances:
+                # Nobody is asked to approve what would be refused then.
+                raise Refused(*compared.hindrances)
         ti = get_current_context()["ti"]
         # All from here: a swap that heard of the plan too would start whenever there is one.
         for key, value in {"backfill": number, "page": compared.page, "digest": compared.digest}.items():
@@ -220,4 +243,4 @@ def _asked(params: dict[str, Any], settings: Settings) -> Asked:
     from batches.backfills.steps import Asked  # noqa: PLC0415
 
     planned = Settings.parse(scheme=params["scheme"], groups=params["groups"], base=settings)
-    return Asked(params["from"], params["to"], planned, params["why"])
+    return Asked(params["from"], params["to"], planned, params["why"], params.get("repaired", False))

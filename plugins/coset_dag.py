@@ -28,6 +28,8 @@ _MOST_GROUPS = 1024
 # What the name of a pipeline's backfill DAG ends with.
 BACKFILL = "_backfill"
 _LABEL = "{{ task.name }}"
+# Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
+LIVE_PRIORITY = 100
 ANYWHERE: Places = {}
 # Waves without groups are skipped; if planning is, so is all that follows.
 AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
@@ -50,14 +52,14 @@ def coset_dag(
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
     """
-    retries = {"retries": 2, "retry_delay": timedelta(seconds=30)}
+    defaults = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": LIVE_PRIORITY}
     with DAG(
         pipeline.name,
         schedule=schedule,
         catchup=False,
         max_active_runs=1,
         params=_params(settings),
-        default_args=retries | dag_kwargs.pop("default_args", {}),
+        default_args=defaults | dag_kwargs.pop("default_args", {}),
         tags=["coset", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
@@ -70,14 +72,16 @@ def coset_dag(
     return dag
 
 
-def run_wave(planned: Any, places: Places, wave: int) -> Any:
-    """A task for each group of a wave. It starts when the wave before has ended; either may be empty."""
+def run_wave(planned: Any, places: Places, wave: int, at_once: int | None = None) -> Any:
+    """A task for each group of a wave, so many at once. It starts when the wave before has ended; either may be
+    empty."""
+    most = {} if at_once is None else {"max_active_tis_per_dag": at_once}
     if wave == 0:
-        return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL).expand_kwargs(planned)
+        return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL, **most).expand_kwargs(planned)
     # Airflow maps over what a task returns, and over nothing else that it leaves.
     groups = _groups_task(places, wave)(planned["batch"])
-    run = TaskGroupOperator.partial(task_id=f"run_wave_{wave}", map_index_template=_LABEL, trigger_rule=AFTER_A_WAVE)
-    return run.expand_kwargs(groups)
+    named = {"task_id": f"run_wave_{wave}", "map_index_template": _LABEL}
+    return TaskGroupOperator.partial(**named, trigger_rule=AFTER_A_WAVE, **most).expand_kwargs(groups)
 
 
 def plan_params(settings: Settings) -> dict[str, Param]:

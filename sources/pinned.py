@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from partitioning.documents.store import Entry, S3Store
@@ -32,45 +32,51 @@ def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
 
 
 def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read: bool = False) -> Iterator[Finding]:
-    """What is not there any more as it was planned, wherever it lies.
+    """What is not there any more as it was planned, wherever it lies. A stream may be given as several batches planned
+    it.
 
-    If they `were_read`, a topic may have lost since what its readers have seen there.
-
-    Raises Unreachable if store or brokers do not answer.
+    If they `were_read`, a topic may have lost since what its readers have seen there. Raises Unreachable if store or
+    brokers do not answer.
     """
+    landed = dict[tuple[str, str], list[PlannedStream]]()
     for stream in streams:
         match stream.declared.origin:
-            case LandedSource():
-                yield from _files_not_as_planned(stream, restore(pipeline))
+            case LandedSource(uri):
+                landed.setdefault((stream.name, uri), []).append(stream)
             case KafkaSource() as source:
                 from sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
 
                 yield from kafka.not_as_planned(stream, source, pipeline, were_read=were_read)
             case _:
                 assert_never(stream.declared.origin)
+    for of_one in landed.values():
+        yield from _files_not_as_planned(of_one, restore(pipeline))
 
 
-def _files_not_as_planned(stream: PlannedStream, then: str) -> Iterator[Finding]:
-    """The planned files that are not there as they were planned, by a listing of the stream's folders from the first
+def _files_not_as_planned(planned: Sequence[PlannedStream], then: str) -> Iterator[Finding]:
+    """The files that are not there as batches planned them of one stream, by one listing of its folders from the first
     of them on."""
-    planned = {file.path: file for partition in stream.partitions for file in partition.files}
-    there = _listed(stream, planned) if planned else {}
-    for path, file in planned.items():
-        entry = there.get(path)
+    # What lies across the end of a batch is planned by two of them.
+    files = {file: file.path for stream in planned for partition in stream.partitions for file in partition.files}
+    present = _listed(planned, set(files.values())) if files else {}
+    for file, path in files.items():
+        entry = present.get(path)
         finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
         if finding is not None:
             yield finding
 
 
-def _listed(stream: PlannedStream, paths: Container[str]) -> dict[str, Entry]:
+def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str, Entry]:
     """What the source lists under these paths."""
-    source = f"{stream.declared.source.rstrip('/')}/"
-    starts = {}
-    for partition in stream.partitions:
-        in_folder = folder(stream.name, partition.partition)
-        keys = [file.path.removeprefix(source) for file in partition.files]
-        # Behind the first file, but for its last letter; behind all, where none is planned.
-        starts[in_folder] = min(keys)[:-1] if keys else f"{in_folder}~"
-    entries = (found.entry for found in listed(S3Store(source), stream.name, starts))
+    declared = planned[-1].declared
+    source = f"{declared.source.rstrip('/')}/"
+    keys_by_folder = dict[str, list[str]]()
+    for stream in planned:
+        for partition in stream.partitions:
+            keys = keys_by_folder.setdefault(folder(stream.name, partition.partition), [])
+            keys.extend(file.path.removeprefix(source) for file in partition.files)
+    # Behind the first file, but for its last letter; behind all, where none is planned.
+    starts = {in_folder: min(keys)[:-1] if keys else f"{in_folder}~" for in_folder, keys in keys_by_folder.items()}
+    entries = (found.entry for found in listed(S3Store(source), declared.name, starts))
     uris = ((f"{source}{entry.key}", entry) for entry in entries)
     return {uri: entry for uri, entry in uris if uri in paths}

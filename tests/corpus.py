@@ -16,7 +16,16 @@ from partitioning.documents.document import digest, encode, plain
 from partitioning.documents.locations import GroupLocality
 from partitioning.errors import Finding
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.backfill import Backfill, Comparison, StateComparison, Swap, Swapped, TableComparison, Turn
+from partitioning.model.backfill import (
+    Backfill,
+    Comparison,
+    InputChange,
+    StateComparison,
+    Swap,
+    Swapped,
+    TableComparison,
+    Turn,
+)
 from partitioning.model.failure import ErrorKind, Failed, Failure
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -82,6 +91,15 @@ def documents() -> Mapping[str, Document]:
                 *("root", "hot", "2026-11-22T15:30:00+00:00"),
             )
         ),
+        "backfill.repaired-1": Backfill(
+            "ads", 4, (1,), "", "root", "landed anew", "2026-11-22T18:28:28+00:00", repaired=True
+        ),
+        "comparison.repaired-1": replace(
+            comparison, input=(InputChange(0, "views-1@[4,16)", (2, 1), ("a", "b"), (4, 10), ((4, 10),)),)
+        ),
+        "swap.cancel-1": Swap(
+            *("ads", 1, 4, Turn.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
+        ),
         "swapped-1": Swapped("ads", 0, digest(swap), {"seen": 7}),
         "failure-1": Failure(identity, 0, failed),
         "locality-2": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
@@ -90,7 +108,7 @@ def documents() -> Mapping[str, Document]:
 
 def _comparison() -> Comparison:
     rows = (2, 1), ("00000000000000ff", "0000000000000001"), 1, (("ad-1", '{"ad":"ad-1"}', ""),)
-    tables, states = (TableComparison(0, "seen", *rows),), (StateComparison("newest", *rows),)
+    tables, states = (TableComparison(*rows, batch=0, table="seen"),), (StateComparison(*rows, step="newest"),)
     return Comparison("ads", 3, ((0, "sha256:1", "sha256:2"),), tables, states, ("seen: its columns",), ("streak",))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.model.backfill import Backfill, name_of
-from partitioning.model.verdict import Decision
+from partitioning.model.backfill import Backfill, key_of
 from partitioning.values import replace
 
 
@@ -29,28 +30,20 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
         raise Refused(
             Finding(what, where, f"run `coset status {ledger.pipeline}`, and name batches that are published")
         )
-    published = tuple(batch for batch in range(first, last + 1) if _is_published(ledger, batch))
+    published = tuple(batch for batch in range(first, last + 1) if ledger.published(batch))
     if not published:
         raise Refused(Finding(f"none of the batches {first} to {last} was published", where, "name one that was"))
     return published
 
 
-def _is_published(ledger: Ledger, batch: int) -> bool:
-    verdict = ledger.verdict(batch)
-    return verdict is not None and verdict.decision is Decision.PUBLISH
-
-
 def backfills(store: Store, pipeline: str) -> Iterator[Backfill]:
     """All backfills of a pipeline, oldest first."""
-    number = 0
-    while (data := store.get(_key(pipeline, number))) is not None:
-        yield decode(Backfill, data, f"{store.root}/{_key(pipeline, number)}")
-        number += 1
+    return numbered(store, Backfill, partial(key_of, pipeline))
 
 
 def backfill(store: Store, pipeline: str, number: int) -> Backfill:
     """One of them. Raises Refused if there is none of that number."""
-    key = _key(pipeline, number)
+    key = key_of(pipeline, number)
     data = store.get(key) if number >= 0 else None
     if data is None:
         raise Refused(
@@ -62,7 +55,7 @@ def backfill(store: Store, pipeline: str, number: int) -> Backfill:
 def put(store: Store, asked: Backfill) -> Backfill:
     """Store a request under the next number that is free."""
     while True:
-        stored = store.put_new(_key(asked.pipeline, asked.number), encode(asked))
+        stored = store.put_new(key_of(asked.pipeline, asked.number), encode(asked))
         if stored == encode(asked):
             return asked
         asked = replace(asked, number=asked.number + 1)
@@ -71,7 +64,3 @@ def put(store: Store, asked: Backfill) -> Backfill:
 def comparison_key(backfill: Backfill) -> str:
     """Where its comparison lies, once it is made."""
     return f"{backfill.name}/comparison.json"
-
-
-def _key(pipeline: str, number: int) -> str:
-    return f"{name_of(pipeline, number)}/backfill.json"

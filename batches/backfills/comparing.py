@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET
+from msgspec.structs import astuple
 
 from batches import audit
+from batches.backfills.repaired import added_digest, input_changes
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
 from batches.kept import kept_states, rows_kept
@@ -13,9 +17,10 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
-from partitioning.model.backfill import Backfill, Comparison, StateComparison, TableComparison
+from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite, StreamInput
+from partitioning.model.receipt import MODULUS
 from partitioning.model.verdict import Verdict
 from spark_jobs.table_schema import table_schema
 
@@ -26,11 +31,14 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
     Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
     """
     now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
-    changes, functions = dict[str, None](), dict[str, None]()
+    changed_input = list[InputChange]()
+    layers, changes, functions = in_force(store, backfill.pipeline), dict[str, None](), dict[str, None]()
     for batch in backfill.batches:
-        before = in_force(store, backfill.pipeline, batch)
+        before = layers.top(batch)
         old, new = _decided(before, batch), _decided(now, batch)
-        _check_read_alike(before, now, old, new)
+        repairs = list(input_changes(old[0], new[0]))
+        _check_read_alike(before, now, old, new, repairs)
+        changed_input.extend(repairs)
         plans.append((batch, digest(old[0]), digest(new[0])))
         tables.extend(_tables(before, now, old, new))
         difference = results(old[0], new[0])
@@ -41,7 +49,14 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
     last = backfill.batches[-1]
     states = tuple(_states(gone_on_from(store, backfill.pipeline, last), now, last))
     return Comparison(
-        backfill.pipeline, backfill.number, tuple(plans), tuple(tables), states, tuple(changes), tuple(functions)
+        backfill.pipeline,
+        backfill.number,
+        tuple(plans),
+        tuple(tables),
+        states,
+        tuple(changes),
+        tuple(functions),
+        tuple(changed_input) or UNSET,
     )
 
 
@@ -53,9 +68,17 @@ def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
     return plan, verdict
 
 
-def _check_read_alike(before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]) -> None:
-    """Raise CosetError, with each stream partition of which a backfill read something else than was read first."""
+def _check_read_alike(
+    before: Ledger,
+    now: Ledger,
+    old: tuple[Plan, Verdict],
+    new: tuple[Plan, Verdict],
+    repairs: Sequence[InputChange],
+) -> None:
+    """Raise CosetError, with each stream partition of which a backfill read something else than was read first, and
+    than what was added in repairs."""
     were, are = _read(before, *old), _read(now, *new)
+    added = {repair.range.partition("@")[0]: added_digest(repair) for repair in repairs}
     findings = [
         Finding(
             f"of {stream}-{partition} other records were read than by the first run",
@@ -63,19 +86,20 @@ def _check_read_alike(before: Ledger, now: Ledger, old: tuple[Plan, Verdict], ne
             "find out who changed the landed files; the backfill cannot be put in place",
         )
         for (stream, partition), digests in were.items()
-        if are.get((stream, partition)) != digests
+        if are.get((stream, partition))
+        != {(read + added.get(f"{stream}-{partition}", 0)) % MODULUS for read in digests}
     ]
     if findings:
         raise CosetError(*findings)
 
 
-def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int], set[str]]:
+def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int], set[int]]:
     """The digests of what was read of each stream partition, by the stages that read it as it is."""
     streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
-    digests = dict[tuple[str, int], set[str]]()
+    digests = dict[tuple[str, int], set[int]]()
     for row in audit.load(ledger, plan, verdict.attempt).coverage.itertuples():
         if row.input in streams:
-            digests.setdefault((row.input, row.partition), set()).add(row.digest_found)
+            digests.setdefault((row.input, row.partition), set()).add(int(row.digest_found, 16) % MODULUS)
     return digests
 
 
@@ -99,7 +123,7 @@ def _table(
         rows_of(now, new.rows_of(table), table_schema(write)),
         write.declared.key,
     )
-    return TableComparison(new.batch, table, found.rows, found.digests, found.keys, found.first)
+    return TableComparison(*astuple(found), batch=new.batch, table=table)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
@@ -109,4 +133,4 @@ def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison
         if (was := were.get(state.step)) is not None:
             with rows_kept(before, was) as old, rows_kept(now, state) as new:
                 found = compared(old, new, state.read.placement.key)
-            yield StateComparison(state.step, found.rows, found.digests, found.keys, found.first)
+            yield StateComparison(*astuple(found), step=state.step)

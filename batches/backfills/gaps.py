@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from batches.backfills.swaps import in_force
 from partitioning.documents.ledger import Ledger
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.verdict import Decision
@@ -44,9 +45,10 @@ def _skipped(ledger: Ledger) -> Iterator[Gap]:
 
 def _lost(ledger: Ledger) -> Iterator[Gap]:
     """The offsets that were gone before a batch read them, and that somebody accepted to lose."""
-    plan = ledger.standing().published
+    plan, layers = ledger.standing().published, in_force(ledger.store, ledger.pipeline)
     while plan is not None:
-        for lost in plan.lost:
+        counts = layers.top(plan.batch).plan(plan.batch) or plan
+        for lost in counts.lost:
             yield Gap(lost, f"they were gone when batch {plan.batch} was planned", "nothing does: they are lost")
         plan = ledger.published_before(plan.batch)
 

@@ -5,32 +5,38 @@ Each says in a sentence or on a page what it did, and may be run again at any ti
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from batches.backfills import steps
 from batches.backfills.backfill import backfill
 from batches.backfills.pages import comparison_page, preview_sections
 from batches.backfills.steps import Asked
-from batches.backfills.swaps import in_place
+from batches.backfills.swaps import hindrances, in_place
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
+from partitioning.errors import Finding
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
 from partitioning.values import Value
 
 
 class Compared(Value, frozen=True):
-    """The page for the reviewer, the digest that is approved with it, and whether anybody has to."""
+    """The page for the reviewer, the digest that is approved with it, whether anybody has to, and what hinders it from
+    being put in place, whoever approves it."""
 
     page: str
     digest: str
     needs_approval: bool
+    hindrances: tuple[Finding, ...]
 
 
 def preview(pipeline: Pipeline, root: str, asked: Asked) -> str:
     """What the backfill would run, on a page. Stores nothing; raises Refused as `steps.preview`."""
-    return markdown(preview_sections(pipeline.name, steps.preview(pipeline, S3Store(root), asked)))
+    store = S3Store(root)
+    return markdown(preview_sections(store, pipeline.name, steps.preview(pipeline, store, asked)))
 
 
 def begin(pipeline: Pipeline, root: str, asked: Asked) -> int:
@@ -41,7 +47,8 @@ def begin(pipeline: Pipeline, root: str, asked: Asked) -> int:
 def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, str]:
     """The batch that is to be run, its plan stored, and a sentence; the last one, if all have run.
 
-    Only once a batch has run the next one can be planned: it goes on from what that one keeps.
+    Only once a batch has run the next one can be planned: it goes on from what that one keeps. Raises Refused as
+    `steps.planned`.
     """
     store = S3Store(root)
     request = backfill(store, pipeline.name, number)
@@ -56,16 +63,17 @@ def batches_left(pipeline: str, root: str, number: int) -> tuple[int, ...]:
     return _left(store, backfill(store, pipeline, number))
 
 
-def compare(pipeline: str, root: str, number: int) -> Compared:
+def compare(pipeline: str, root: str, number: int, docs: Path | None = None) -> Compared:
     """Compare what the backfill gives with what readers see, unless they see it already.
 
-    Raises as `steps.comparison`.
+    With `docs`, its page is in Data Docs too. Raises as `steps.comparison`.
     """
     store = S3Store(root)
     request = backfill(store, pipeline, number)
-    found = steps.comparison(store, request)
-    needs = (not found.same or bool(found.changes)) and not in_place(store, request)
-    return Compared(comparison_page(store, request, found), digest(found), needs)
+    found = steps.comparison(store, request, docs)
+    needs = found.needs_approval and not in_place(store, request)
+    hindered = hindrances(store, request, found)
+    return Compared(comparison_page(store, request, found, hindered), digest(found), needs, hindered)
 
 
 def swap(pipeline: str, root: str, number: int, approved: str, who: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batches.backfills.repaired import with_files_of_now
 from batches.backfills.swaps import gone_on_from
 from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
@@ -11,15 +12,19 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode
+from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.planning.planner import plan_arrived
 from partitioning.values import replace
 from spark_jobs.sql.left_columns import with_columns
 
 
-def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings) -> Plan:
+def planned_again(
+    pipeline: Pipeline, ledger: Ledger, batch: int, settings: Settings, *, repaired: bool = False
+) -> Plan:
     """The plan of a batch in a backfill, whose ledger this is. Stores nothing.
 
+    It reads the files of the stored plan, or those that hold its offsets now, if its input was `repaired`.
     What it goes on from is what the batch before it in the backfill left, or the one before the backfill. Raises
     Refused, with all findings, if the pipeline cannot be planned so, or does not read what the batch has read.
     """
@@ -27,6 +32,9 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     stored = ledger.original.plan(batch)
     assert stored is not None
     then = pipeline.with_partitions({stream.name: stream.declared.partitions for stream in stored.streams})
+    if repaired:
+        published, lost = ledger.original.published_before(batch), _lost(ledger.original)
+        stored = with_files_of_now(then, stored, published, lost)
     source, before = _goes_on_from(ledger, batch)
     plan = plan_arrived(
         then,
@@ -42,6 +50,15 @@ def planned_again(pipeline: Pipeline, ledger: Ledger, batch: int, settings: Sett
     planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # What the tables hold now is of later batches.
     return planned if source is ledger else _anew(planned)
+
+
+def _lost(ledger: Ledger) -> list[OffsetRange]:
+    """All offsets that published batches gave up for lost."""
+    lost, plan = list[OffsetRange](), ledger.standing().published
+    while plan is not None:
+        lost.extend(plan.lost)
+        plan = ledger.published_before(plan.batch)
+    return lost
 
 
 def _goes_on_from(ledger: Ledger, batch: int) -> tuple[Ledger, Plan | None]:

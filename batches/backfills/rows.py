@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
-from partitioning.values import Value
 from sources.s3 import AGAIN, filesystem, reaching, split
 from spark_jobs.sql.database import connect
 
@@ -27,17 +27,7 @@ _NOW = quote("@now")
 _WHERE_MADE = {"_task"}
 
 
-class Compared(Value, frozen=True):
-    """How many rows there were and are, a digest of each, and the `first` of `keys` keys whose rows differ: the key,
-    its rows as they were, and as they are now."""
-
-    rows: tuple[int, int]
-    digests: tuple[str, str]
-    keys: int
-    first: tuple[tuple[str, str, str], ...]
-
-
-def compared(before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, memory: str = "1GB") -> Compared:
+def compared(before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, memory: str = "1GB") -> Difference:
     """Compare rows; where they have no key, each row is one of its own."""
     with TemporaryDirectory() as temp, connect(memory, Path(temp)) as connection:
         columns = _both(connection, before, now)
@@ -45,7 +35,7 @@ def compared(before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, 
         (rows_before, digest_before), (rows_now, digest_now) = sides
         same = sides[0] == sides[1]
         keys, first = (0, ()) if same else _differing(connection, columns, quote(key) if key else _row(columns))
-        return Compared((rows_before, rows_now), (digest_before, digest_now), keys, first)
+        return Difference((rows_before, rows_now), (digest_before, digest_now), keys, first)
 
 
 def _both(connection: duckdb.DuckDBPyConnection, before: pa.RecordBatchReader, now: pa.RecordBatchReader) -> list[str]:

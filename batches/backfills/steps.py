@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec import UNSET
+
+from batches.backfills import control, swaps
 from batches.backfills.backfill import backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
+from batches.backfills.control import check_goes_on, check_not_cancelled
 from batches.backfills.planning import planned_again
-from batches.backfills.swaps import in_place, turn
+from batches.backfills.swaps import cancelled, hindrances, in_place, turn
 from batches.interpreter import Show, run_batch
+from batches.pace import Pace
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
-from batches.sweeping import STATES_KEPT
+from batches.sweeping import STATES_KEPT, LeftOver, sweep
 from expectations.docs import Site, publish_comparison
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -32,12 +37,14 @@ from sources.pinned import not_as_planned
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which batches are to be run again, how, and why. Without a last one, all up to the newest."""
+    """Which batches are to be run again, how, and why; of the files that there are now, if their input was repaired.
+    Without a last one, all up to the newest."""
 
     first: int
     last: int | None
     settings: Settings
     why: str = ""
+    repaired: bool = False
 
 
 def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan, Plan], ...]:
@@ -52,8 +59,9 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     for batch in published_batches(ledger, asked.first, asked.last):
         stored = ledger.plan(batch)
         assert stored is not None
-        findings.extend(not_as_planned(stored.streams, pipeline.name))
-        pairs.append((stored, planned_again(pipeline, again, batch, asked.settings)))
+        pairs.append((stored, planned_again(pipeline, again, batch, asked.settings, repaired=asked.repaired)))
+    if not asked.repaired:
+        findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), pipeline.name))
     findings.extend(_swept(again, pairs[0][1]))
     if findings:
         raise Refused(*findings)
@@ -82,32 +90,56 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
     batches = published_batches(Ledger(store, pipeline.name), asked.first, asked.last)
     if known:
         newest = known[-1]
-        if (newest.batches, newest.settings) == (batches, to_toml(asked.settings)) and compared(store, newest) is None:
+        wanted = batches, to_toml(asked.settings), asked.repaired
+        alike = (newest.batches, newest.settings, newest.repaired is True) == wanted
+        if alike and compared(store, newest) is None and newest.number not in cancelled(store, pipeline.name):
             return newest
     preview(pipeline, store, asked)
-    request = Backfill(pipeline.name, len(known), batches, to_toml(asked.settings), _who(), asked.why, _now())
+    request = Backfill(
+        pipeline.name,
+        len(known),
+        batches,
+        to_toml(asked.settings),
+        who=_who(),
+        why=asked.why,
+        at=_now(),
+        repaired=asked.repaired or UNSET,
+    )
     return put(store, request)
 
 
-def run(pipeline: Pipeline, store: Store, backfill: Backfill, runner: Runner, docs: Path, show: Show) -> None:
+def run(
+    pipeline: Pipeline,
+    store: Store,
+    backfill: Backfill,
+    runner: Runner,
+    docs: Path,
+    show: Show,
+    pace: Pace | None = None,
+) -> None:
     """Plan and run every batch that has not run yet, in order: each goes on from what the one before it keeps.
 
-    Raises what a batch raises.
+    With a `pace` task groups start by that. Raises what a batch raises, and Refused if the backfill is cancelled.
     """
     for batch in backfill.batches:
         with show(f"plan batch {batch}") as said:
             plan = planned(pipeline, store, backfill, batch)
             said.append(f"Batch {batch} is planned again: {plan.records:,} records")
-        run_batch(BatchRef.of(store, plan), runner, docs, show)
+        run_batch(BatchRef.of(store, plan), runner, docs, show, pace)
 
 
 def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) -> Plan:
-    """The plan of a batch, stored; those before it have run. Raises Refused as `planned_again`."""
+    """The plan of a batch, stored; those before it have run.
+
+    Raises Refused if the backfill is cancelled or paused, and as `planned_again`.
+    """
+    check_goes_on(store, backfill)
     ledger = Ledger(store, backfill.name)
     plan = ledger.plan(batch) if ledger.has_plan(batch) else None
     if plan is not None:
         return plan
-    return ledger.put_plan(planned_again(pipeline, ledger, batch, Settings.read(backfill.settings, str(backfill))))
+    settings, repaired = Settings.read(backfill.settings, str(backfill)), backfill.repaired is True
+    return ledger.put_plan(planned_again(pipeline, ledger, batch, settings, repaired=repaired))
 
 
 def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Comparison:
@@ -116,14 +148,15 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     If they see it already, it is what they saw before. Raises Refused if a batch has not run, and CosetError if it
     gives other rows though the pipeline is the same.
     """
+    check_not_cancelled(store, backfill)
     known = compared(store, backfill)
     if known and in_place(store, backfill):
         return known
     found = compare(store, backfill)
     store.put(comparison_key(backfill), encode(found))
     if docs is not None:
-        publish_comparison(Site(docs, store), found)
-    if not found.same and not found.changes and not found.functions:
+        publish_comparison(Site(docs, store), found, hindrances(store, backfill, found))
+    if not found.same and not found.changes and not found.functions and not found.repairs:
         raise CosetError(
             Finding(
                 f"the pipeline is the same, but what it gives is {found}",
@@ -161,6 +194,20 @@ def swap(store: Store, backfill: Backfill, approved: str, why: str, who: str = "
 def undo(store: Store, backfill: Backfill, why: str, who: str = "") -> Swapped:
     """Let readers see the rows that there were before. Raises as `swaps.turn`."""
     return turn(store, backfill, _compared(store, backfill), Turn.UNDO, who=who or _who(), why=why, at=_now())
+
+
+def pause(store: Store, backfill: Backfill, why: str) -> None:
+    """Let no task group of a backfill start until it is let go on. Raises Refused if it is cancelled."""
+    control.pause(store, backfill, who=_who(), why=why, at=_now())
+
+
+def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str) -> LeftOver:
+    """Let nobody run a backfill or put it in place any more, and remove its files; what was removed.
+
+    Its documents stay. Raises as `swaps.cancel`.
+    """
+    swaps.cancel(store, backfill, who=_who(), why=why, at=_now())
+    return sweep(pipeline, store)
 
 
 def _compared(store: Store, backfill: Backfill) -> Comparison:

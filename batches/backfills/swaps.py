@@ -6,42 +6,34 @@ is put. Whoever comes finishes what was decided before anything else is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from batches.backfills.tables import Exchange, check_held, check_version, exchange, replace_rows, restore_rows
-from batches.publication import check_files
+from batches.backfills.effects import Effect, check_possible, effect_of
+from batches.backfills.layers import Layers
+from batches.backfills.tables import exchange, replace_rows, restore_rows
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
+from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused
-from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn, name_of
-from partitioning.model.graph import Mode
-from partitioning.model.plan import PlannedWrite
+from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
 
 
 def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
     """All that was decided, oldest first."""
-    number = 0
-    while (data := store.get(_decision(pipeline, number))) is not None:
-        yield decode(Swap, data, f"{store.root}/{_decision(pipeline, number)}")
-        number += 1
+    return numbered(store, Swap, partial(_decision, pipeline))
 
 
-def in_force(store: Store, pipeline: str, batch: int) -> Ledger:
-    """The ledger whose rows readers see of a batch."""
-    return Ledger(store, _standing(pipeline, swaps(store, pipeline)).get(batch, [pipeline])[-1])
-
-
-def shown(store: Store, pipeline: str) -> dict[int, str]:
-    """The batches of which readers see the rows of a backfill, and its name."""
-    standing = _standing(pipeline, swaps(store, pipeline))
-    return {batch: names[-1] for batch, names in sorted(standing.items()) if names[-1] != pipeline}
+def in_force(store: Store, pipeline: str) -> Layers:
+    """Whose rows readers see of each batch."""
+    return Layers(store, pipeline, swaps(store, pipeline))
 
 
 def in_place(store: Store, backfill: Backfill) -> bool:
     """Whether readers see its rows of some batch."""
-    return any(in_force(store, backfill.pipeline, batch).pipeline == backfill.name for batch in backfill.batches)
+    layers = in_force(store, backfill.pipeline)
+    return any(layers.names(batch)[-1] == backfill.name for batch in backfill.batches)
 
 
 def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
@@ -49,32 +41,25 @@ def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
 
     Where a backfill keeps the same, it is still what the batch itself left: upserted tables lie as that does.
     """
-    decided = (swap for swap in swaps(store, pipeline) if swap.keeps)
-    return Ledger(store, _standing(pipeline, decided).get(batch, [pipeline])[-1])
-
-
-def _standing(pipeline: str, decided: Iterator[Swap]) -> dict[int, list[str]]:
-    """By batch the names under which its rows lie, the one that counts last: an undo takes that away."""
-    standing: dict[int, list[str]] = {}
-    for swap in decided:
-        for batch in swap.batches:
-            names = standing.setdefault(batch, [pipeline])
-            if swap.turn is Turn.SWAP:
-                names.append(name_of(pipeline, swap.backfill))
-            else:
-                names.pop()
-    return standing
+    return Layers(store, pipeline, (swap for swap in swaps(store, pipeline) if swap.keeps)).top(batch)
 
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
     """Finish the newest swap, if somebody left it half done; its receipt, None if there was never one."""
     decided = list(swaps(store, pipeline))
-    if not decided:
-        return None
-    data = store.get(_receipt(pipeline, decided[-1].number))
-    if data is not None:
-        return decode(Swapped, data, f"{store.root}/{_receipt(pipeline, decided[-1].number)}")
-    return _carried_out(store, decided)
+    return _finished(store, decided) if decided else None
+
+
+def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
+    """Why readers cannot be let see the rows of a backfill, whoever approves them; none if they can, or see them."""
+    finish(store, backfill.pipeline)
+    if in_place(store, backfill):
+        return ()
+    try:
+        _checked(store, list(swaps(store, backfill.pipeline)), backfill, comparison, Turn.SWAP)
+    except Refused as refusal:
+        return refusal.findings
+    return ()
 
 
 def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, who: str, why: str, at: str) -> Swapped:
@@ -84,49 +69,96 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
     time.
     """
-    pipeline = backfill.pipeline
-    finish(store, pipeline)
-    decided = list(swaps(store, pipeline))
+    finish(store, backfill.pipeline)
+    decided = list(swaps(store, backfill.pipeline))
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
         # Somebody may have decided it just now, and may not have put the receipt yet.
-        return _carried_out(store, decided) if mine[-1] is decided[-1] else _receipt_of(store, mine[-1])
-    standing = _standing(pipeline, iter(decided))
-    findings = list(_misfits(store, backfill, comparison, to, standing))
+        return _finished(store, decided[: mine[-1].number + 1])
+    # What cannot be carried out must not be decided: everybody would have to finish it first.
+    swap, effect = _checked(store, decided, backfill, comparison, to, who, why, at)
+    _decide(store, swap)
+    return _carried_out(store, swap, effect)
+
+
+def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> Swap:
+    """Decide that readers never see the rows of a backfill; the decision that counts.
+
+    Raises Refused if they saw them once, because somebody may have gone on from them, and Conflict as `turn`.
+    """
+    finish(store, backfill.pipeline)
+    decided = list(swaps(store, backfill.pipeline))
+    mine = [swap for swap in decided if swap.backfill == backfill.number]
+    if mine and mine[-1].turn is Turn.CANCEL:
+        return mine[-1]
+    if mine:
+        then = f"take it back instead: `coset undo {backfill.pipeline} {backfill.number}`"
+        raise Refused(Finding(f"it was put in place by {mine[0].who} at {mine[0].at}", str(backfill), then))
+    pipeline, number = backfill.pipeline, len(decided)
+    swap = Swap(pipeline, number, backfill.number, Turn.CANCEL, backfill.batches, False, "", who=who, why=why, at=at)
+    _decide(store, swap)
+    _carried_out(store, swap, Effect({}, {}))
+    return swap
+
+
+def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
+    """The backfills that were cancelled, by number, and who decided it."""
+    return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is Turn.CANCEL}
+
+
+def cancelled_by(swap: Swap) -> Finding:
+    """That a backfill was cancelled."""
+    what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
+    where = f"backfill {swap.backfill} of {swap.pipeline}"
+    return Finding(what, where, f"begin another: `coset backfill {swap.pipeline} --from {swap.batches[0]}`")
+
+
+def _checked(
+    store: Store,
+    decided: Sequence[Swap],
+    backfill: Backfill,
+    comparison: Comparison,
+    to: Turn,
+    who: str = "",
+    why: str = "",
+    at: str = "",
+) -> tuple[Swap, Effect]:
+    """The next decision, and what it does. Raises Refused, with all findings, if it cannot be carried out."""
+    findings = [cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, Turn.CANCEL)]
+    findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
     if findings:
         raise Refused(*findings)
-    keeps = not all(state.same for state in comparison.states)
+    batches, keeps = backfill.batches, not all(state.same for state in comparison.states)
     swap = Swap(
-        pipeline,
+        backfill.pipeline,
         len(decided),
         backfill.number,
         to,
-        backfill.batches,
+        batches,
         keeps,
         digest(comparison),
         who=who,
         why=why,
         at=at,
     )
-    # What cannot be carried out must not be decided: everybody would have to finish it first.
-    _check_possible(store, [*decided, swap])
-    stored = decode(
-        Swap,
-        store.put_new(_decision(pipeline, swap.number), encode(swap)),
-        f"{store.root}/{_decision(pipeline, swap.number)}",
-    )
+    effect = _effect(store, [*decided, swap])
+    check_possible(store, swap.pipeline, effect)
+    return swap, effect
+
+
+def _decide(store: Store, swap: Swap) -> None:
+    """Put a decision. Raises Conflict if another has its number."""
+    key = _decision(swap.pipeline, swap.number)
+    stored = decode(Swap, store.put_new(key, encode(swap)), f"{store.root}/{key}")
     if stored != swap:
         what = f"swap {swap.number} is decided otherwise: {stored.turn} of backfill {stored.backfill}"
-        raise Conflict(Finding(what, f"pipeline {pipeline!r}", f"run `coset backfills {pipeline}`"))
-    return _carried_out(store, [*decided, swap])
+        raise Conflict(Finding(what, f"pipeline {swap.pipeline!r}", f"run `coset backfills {swap.pipeline}`"))
 
 
-def _misfits(
-    store: Store, backfill: Backfill, comparison: Comparison, to: Turn, standing: Mapping[int, list[str]]
-) -> Iterator[Finding]:
+def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, layers: Layers) -> Iterator[Finding]:
     then = f"run `coset backfills {backfill.pipeline}` to see what counts"
     for batch in backfill.batches:
-        names = standing.get(batch, [backfill.pipeline])
+        names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
         if to is Turn.UNDO and names[-1] != backfill.name:
             yield Finding(f"its rows are those of {names[-1]}, not of {backfill.name}", where, then)
@@ -134,12 +166,12 @@ def _misfits(
             if backfill.name in names:
                 yield Finding(f"{backfill.name} is in place already", where, then)
                 continue
-            plan = Ledger(store, names[-1]).plan(batch)
+            plan = layers.top(batch).plan(batch)
             if plan is None or digest(plan) != comparison.compared_with[batch]:
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
                 yield Finding(what, where, "run `coset backfill` again: it compares with what counts now")
     changed = [state.step for state in comparison.states if not state.same]
-    if changed and (newest := _newest(store, backfill.pipeline)) != backfill.batches[-1]:
+    if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding(
             f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
@@ -147,117 +179,47 @@ def _misfits(
         )
 
 
-def _newest(store: Store, pipeline: str) -> int | None:
-    """The batch that was planned last, and not given up: others go on from what was kept before it."""
+def newest_going_on(store: Store, pipeline: str) -> int | None:
+    """The batch that was planned last, and not given up: it goes on from what was kept before it."""
     standing = Ledger(store, pipeline).standing()
     if standing.open and standing.plan:
         return standing.plan.batch
     return standing.published.batch if standing.published else None
 
 
-def _check_possible(store: Store, decided: list[Swap]) -> None:
-    """Raise Refused if the newest decision cannot be carried out: files are gone, or are in no table any more."""
-    exchanges, upserts = _exchanges(store, decided), _upserts(store, decided[-1])
-    come = [file for change in exchanges.values() for files in change.come.values() for file in files]
-    if decided[-1].turn is Turn.SWAP:
-        come += [file for _, files in upserts.values() for file in files]
-    else:
-        for table, version in _versions_before(store, decided, upserts).items():
-            check_version(store.root, table, version)
-    check_files(Ledger(store, decided[-1].pipeline), come, "restore the file from a backup")
-    for change in exchanges.values():
-        check_held(store.root, change)
+def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
+    swap, undone = decided[-1], None
+    if swap.turn is Turn.UNDO:
+        places = ((earlier.backfill, earlier.turn) for earlier in decided)
+        number = max(number for number, place in enumerate(places) if place == (swap.backfill, Turn.SWAP))
+        undone = _receipt_of(store, decided[number])
+        assert undone is not None
+    return effect_of(store, decided, undone)
 
 
-def _carried_out(store: Store, decided: list[Swap]) -> Swapped:
-    """Commit the newest decision to every table, and put its receipt."""
-    swap, root = decided[-1], store.root
-    versions = {table: exchange(root, swap, change) for table, change in sorted(_exchanges(store, decided).items())}
-    upserts = _upserts(store, swap)
-    before = _versions_before(store, decided, upserts) if swap.turn is Turn.UNDO else {}
-    for table, (write, files) in sorted(upserts.items()):
-        if swap.turn is Turn.SWAP:
-            versions[table] = replace_rows(root, swap, write, files)
+def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
+    """The receipt of the last of these decisions, which is carried out if it has none."""
+    return _receipt_of(store, decided[-1]) or _carried_out(store, decided[-1], _effect(store, decided))
+
+
+def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
+    """Commit a decision to every table, and put its receipt."""
+    root = store.root
+    versions = {table: exchange(root, swap, change) for table, change in sorted(effect.exchanges.items())}
+    for table, given in sorted(effect.replacements.items()):
+        if given.version is None:
+            versions[table] = replace_rows(root, swap, given.write, given.files)
         else:
-            versions[table] = restore_rows(root, swap, write, before[table])
-    receipt = Swapped(swap.pipeline, swap.number, digest(swap), versions)
-    where = _receipt(swap.pipeline, swap.number)
-    return decode(Swapped, store.put_new(where, encode(receipt)), f"{root}/{where}")
+            versions[table] = restore_rows(root, swap, given.write, given.version)
+    receipt, key = Swapped(swap.pipeline, swap.number, digest(swap), versions), _receipt(swap.pipeline, swap.number)
+    return decode(Swapped, store.put_new(key, encode(receipt)), f"{root}/{key}")
 
 
-def _exchanges(store: Store, decided: list[Swap]) -> dict[str, Exchange]:
-    """What the newest decision exchanges in each table but the upserted ones."""
-    swap, pipeline = decided[-1], decided[-1].pipeline
-    before, now = _standing(pipeline, iter(decided[:-1])), _standing(pipeline, iter(decided))
-    changed: dict[str, Exchange] = {}
-    for batch in swap.batches:
-        old = Ledger(store, before.get(batch, [pipeline])[-1])
-        new = Ledger(store, now[batch][-1])
-        were, are = _rows(old, batch), _rows(new, batch)
-        for table in sorted(were.keys() | are.keys()):
-            write = (are.get(table) or were[table])[0]
-            change = changed.setdefault(table, Exchange(write, {}, {}))
-            change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
-            change.come[batch] = are[table][1] if table in are else ()
-    return changed
-
-
-def _upserts(store: Store, swap: Swap) -> dict[str, tuple[PlannedWrite, list[Artefact]]]:
-    """The upserted tables that come from what a backfill keeps, if that changes, with all their rows after it."""
-    if not swap.keeps:
-        return {}
-    held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
-    ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
-    for batch in swap.batches:
-        for write, files in _all_rows(ledger, batch):
-            if write.declared.mode is Mode.UPSERT:
-                _, rows = held.get(write.declared.table, (write, {}))
-                held[write.declared.table] = write, _after(rows, write, files)
-    return {table: (write, [file for some in rows.values() for file in some]) for table, (write, rows) in held.items()}
-
-
-def _versions_before(store: Store, decided: list[Swap], tables: Iterable[str]) -> dict[str, int]:
-    """The versions that tables had before the swap that is taken back."""
-    undone = decided[-1].backfill
-    last = next(swap for swap in reversed(decided[:-1]) if (swap.backfill, swap.turn) == (undone, Turn.SWAP))
-    versions = _receipt_of(store, last).tables
-    return {table: versions[table] - 1 for table in tables}
-
-
-def _after(
-    rows: dict[int, list[Artefact]], write: PlannedWrite, files: tuple[Artefact, ...]
-) -> dict[int, list[Artefact]]:
-    """The files of each partition of an upserted table after a batch."""
-    touched: dict[int, list[Artefact]] = {}
-    for file in files:
-        for part in file.parts:
-            touched.setdefault(part.partition, []).append(file)
-    return touched if write.anew else rows | touched
-
-
-def _receipt_of(store: Store, swap: Swap) -> Swapped:
-    """The receipt of a swap that is done."""
-    where = _receipt(swap.pipeline, swap.number)
-    data = store.get(where)
-    assert data is not None
-    return decode(Swapped, data, f"{store.root}/{where}")
-
-
-def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[Artefact, ...]]]:
-    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
-    assert plan is not None
-    assert verdict is not None
-    for write in plan.writes():
-        yield write, verdict.rows_of(write.declared.table)
-
-
-def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
-    """The files with a batch's rows of each table, but for those whose rows come from state."""
-    return {
-        write.declared.table: (write, files)
-        for write, files in _all_rows(ledger, batch)
-        if write.declared.mode is not Mode.UPSERT
-    }
+def _receipt_of(store: Store, swap: Swap) -> Swapped | None:
+    """The receipt of a swap, None if it is not done yet."""
+    key = _receipt(swap.pipeline, swap.number)
+    data = store.get(key)
+    return None if data is None else decode(Swapped, data, f"{store.root}/{key}")
 
 
 def _decision(pipeline: str, number: int) -> str:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileType
 
-from batches.delta import Change, added, application, carry_out, newest_in, path_in
+from batches.delta import Change, added, application, carry_out, entry_of, newest_in, path_in
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
@@ -133,8 +133,8 @@ def _swapped(store_root: str, swap: Swap, write: PlannedWrite, change_of: Callab
         newest = log.transaction_version(name)
         if newest is None or newest < swap.number:
             return None
-        entries = (entry for limit in (8, None) for entry in log.history(limit))
-        return next((int(entry["version"]) for entry in entries if of.items() <= entry.items()), log.version())
+        entry = entry_of(log, of)
+        return int(entry["version"]) if entry else log.version()
 
     what = f"swap {swap.number}"
     return carry_out(folder(store_root, table), write, what, (name, swap.number), of, version_in, change_of)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, PlannedStream, PlannedWrite
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 
 class Results(Value, frozen=True):
@@ -113,9 +113,9 @@ class _Origins:
             return {}
         return {
             "SQL": sorted(self._sources(name)) if step.op == "merge" else step.sql,
-            # Where the rows of a partial step lie does not change them.
+            # Where the rows of a partial step lie, or what a step keeps, does not change them.
             "key": (step.key, step.key_format, step.rekeys and step.op is not Op.PARTIAL),
-            "state": step.state,
+            "state": step.state and replace(step.state, placement=None),
             "function": (step.function, step.columns, step.inputs if step.on_dataframes else ()),
         }
 

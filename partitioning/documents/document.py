@@ -105,7 +105,8 @@ def _members(document: Document) -> dict[str, Any]:
     """A document's format and fields, as they are stored."""
     if isinstance(document, Plan):
         return {"format": document.FORMAT} | to_form(document)
-    return {"format": document.FORMAT} | msgspec.structs.asdict(document)
+    fields = msgspec.structs.asdict(document)
+    return {"format": document.FORMAT} | {name: value for name, value in fields.items() if value is not msgspec.UNSET}
 
 
 def _corrupt(where: str, what: str) -> Finding:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import TypeVar
 
 from partitioning.documents.document import decode, digest, encode, pack, unpack
+from partitioning.documents.numbered import numbered
 from partitioning.documents.store import S3Store, Store
 from partitioning.errors import Conflict, Finding, Refused
-from partitioning.model.backfill import name_of, pipeline_of
+from partitioning.model.backfill import Backfill, key_of, pipeline_of
 from partitioning.model.failure import Failure
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Plan
@@ -97,12 +99,15 @@ class Ledger:
         if own is not None:
             yield own
         pipeline = self.original.pipeline if self.original else self.pipeline
-        number = 0
-        while self.store.head(f"{name_of(pipeline, number)}/backfill.json") is not None:
-            verdict = self._get(Verdict, Ledger(self.store, name_of(pipeline, number)).key("verdicts", batch))
+        for again in numbered(self.store, Backfill, partial(key_of, pipeline)):
+            verdict = self._get(Verdict, Ledger(self.store, again.name).key("verdicts", batch))
             if verdict is not None:
                 yield verdict
-            number += 1
+
+    def published(self, batch: int) -> Verdict | None:
+        """The verdict on a batch, if it says publish."""
+        verdict = self.verdict(batch)
+        return verdict if _says_publish(verdict) else None
 
     def has_plan(self, batch: int) -> bool:
         """Whether a plan of that batch lies here, and not only in the ledger of what is run again."""
@@ -154,7 +159,7 @@ class Ledger:
             return Standing()
         plan = self._expect(newest)
         verdict = self._decided(plan)
-        published, child = (plan if verdict and verdict.decision is Decision.PUBLISH else None), plan
+        published, child = (plan if _says_publish(verdict) else None), plan
         while published is None and child.batch > 0:
             before = self._expect(child.batch - 1)
             self._check_parent(child, before)
@@ -167,15 +172,14 @@ class Ledger:
                         "restore the verdict from a backup",
                     )
                 )
-            published, child = (before if decided.decision is Decision.PUBLISH else None), before
+            published, child = (before if _says_publish(decided) else None), before
         return Standing(plan, verdict, self.commit(newest), published)
 
     def published_before(self, batch: int) -> Plan | None:
         """The newest plan before `batch` whose verdict says publish. Raises Refused if one on the way is missing."""
         for earlier in range(batch - 1, -1, -1):
             plan = self._expect(earlier)
-            verdict = self._decided(plan)
-            if verdict is not None and verdict.decision is Decision.PUBLISH:
+            if _says_publish(self._decided(plan)):
                 return plan
         return None
 
@@ -261,3 +265,7 @@ class Ledger:
     def _read(self, kind: type[D], data: bytes, key: str) -> D:
         where = self.uri(key)
         return decode(kind, unpack(data, where) if key.endswith(".gz") else data, where)
+
+
+def _says_publish(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.decision is Decision.PUBLISH

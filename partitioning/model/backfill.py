@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Literal
+
+from msgspec import UNSET, UnsetType
 
 from partitioning.sections import many
 from partitioning.values import Document, Value
@@ -24,6 +26,11 @@ def name_of(pipeline: str, number: int) -> str:
     return f"{pipeline}.backfill-{number}"
 
 
+def key_of(pipeline: str, number: int) -> str:
+    """Where the request for a backfill lies."""
+    return f"{name_of(pipeline, number)}/backfill.json"
+
+
 def pipeline_of(name: str) -> str | None:
     """The pipeline whose batches are run again under that name; None if it is a pipeline's own."""
     match = _NAME.fullmatch(name)
@@ -31,7 +38,10 @@ def pipeline_of(name: str) -> str | None:
 
 
 class Backfill(Document, frozen=True):
-    """The request: these published `batches` of a pipeline, planned by these `settings`, as TOML; who, why and when."""
+    """The request: these published `batches` of a pipeline, planned by these `settings`, as TOML; who, why and when.
+
+    If their input was `repaired`, the files that hold their offsets are looked for anew.
+    """
 
     FORMAT: ClassVar[str] = "coset.backfill/1"
 
@@ -42,6 +52,7 @@ class Backfill(Document, frozen=True):
     who: str
     why: str
     at: str
+    repaired: Literal[True] | UnsetType = UNSET
 
     @property
     def name(self) -> str:
@@ -54,43 +65,60 @@ class Backfill(Document, frozen=True):
         return f"backfill {self.number} of {self.pipeline}: {named}"
 
 
-class TableComparison(Value, frozen=True):
-    """The rows that a batch gave a table, and those that it gives now: how many, and a digest that knows no order.
+class Difference(Value, frozen=True):
+    """Rows as they were and as they are now: how many, and a digest of each that knows no order.
 
     Of `keys` keys they differ; `first` has the rows of the first of them, as they were and as they are now.
     """
 
+    rows: tuple[int, int]
+    digests: tuple[str, str]
+    keys: int
+    first: tuple[tuple[str, str, str], ...]
+
+    @property
+    def same(self) -> bool:
+        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
+
+
+class TableComparison(Difference, frozen=True, kw_only=True):
+    """The rows that a batch gave a table, and those that it gives now."""
+
     batch: int
     table: str
-    rows: tuple[int, int]
-    digests: tuple[str, str]
-    keys: int = 0
-    first: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def same(self) -> bool:
-        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
 
 
-class StateComparison(Value, frozen=True):
-    """The same of what a step keeps after the last batch."""
+class StateComparison(Difference, frozen=True, kw_only=True):
+    """What a step kept after the last batch, and what it keeps now."""
 
     step: str
-    rows: tuple[int, int]
-    digests: tuple[str, str]
-    keys: int = 0
-    first: tuple[tuple[str, str, str], ...] = ()
+
+
+class InputChange(Value, frozen=True):
+    """That files of a stream partition are others than a batch has read, in its `range`: so many that are other or new,
+    and so many that are gone, `first` some of them; how many records they hold, before and now; and the offsets from
+    each first to each last that were missing, and were `added`.
+    """
+
+    batch: int
+    range: str
+    files: tuple[int, int]
+    first: tuple[str, ...]
+    records: tuple[int, int]
+    added: tuple[tuple[int, int], ...]
 
     @property
-    def same(self) -> bool:
-        return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
+    def added_text(self) -> str:
+        """The offsets that were added, for people."""
+        partition = self.range.partition("@")[0]
+        return ", ".join(f"{partition}@[{start},{end})" for start, end in self.added)
 
 
 class Comparison(Document, frozen=True):
     """What a backfill gives, beside what its batches gave: `plans` has each batch, and the digests of both plans.
 
     `changes` are the reasons for which a table may be another than it was; with `functions` behind tables, only their
-    import paths are known to be the same.
+    import paths are known to be the same. `input` is what was repaired in it.
     """
 
     FORMAT: ClassVar[str] = "coset.comparison/1"
@@ -102,6 +130,18 @@ class Comparison(Document, frozen=True):
     states: tuple[StateComparison, ...]
     changes: tuple[str, ...]
     functions: tuple[str, ...]
+    input: tuple[InputChange, ...] | UnsetType = UNSET
+
+    @property
+    def repairs(self) -> tuple[InputChange, ...]:
+        """What is other in the input than it was."""
+        return self.input if isinstance(self.input, tuple) else ()
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether somebody has to see it: only the same rows of the same input by the same pipeline are put in place
+        without."""
+        return not self.same or bool(self.changes) or bool(self.repairs)
 
     @property
     def compared_with(self) -> dict[int, str]:
@@ -124,17 +164,20 @@ class Comparison(Document, frozen=True):
 
 
 class Turn(StrEnum):
-    """Which rows readers are to see: those of a backfill, or those that there were before."""
+    """Which rows readers are to see: those of a backfill, those that there were before, or those of this one never."""
 
     SWAP = "swap"
     UNDO = "undo"
+    CANCEL = "cancel"
 
 
 class Swap(Document, frozen=True):
-    """The decision to put the rows of a backfill in the place of those that there are, or to take that back.
+    """The decision to put the rows of a backfill in the place of those that there are, to take that back, or to cancel
+    a backfill that was never put in place.
 
-    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison. It `keeps` if the next
-    batch goes on from what the backfill keeps, which is not what was kept before, so that upserted tables change too.
+    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison, if there is one. It
+    `keeps` if the next batch goes on from what the backfill keeps, which is not what was kept before, so that upserted
+    tables change too.
     """
 
     FORMAT: ClassVar[str] = "coset.swap/1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict, Unpack
 
 from msgspec import UNSET
 
@@ -32,46 +33,43 @@ KEYS_COMPARED = 200_000
 OPAQUE_KEYS_COMPARED = 1_000_000
 
 
+class Basis(TypedDict, total=False):
+    """What a plan rests on beside what has arrived: all that is known of the batches before.
+
+    `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
+    which may have been abandoned. `statistics` and `locality` are those of the last batch that ran.
+    """
+
+    batch: int
+    parent: str | None
+    published: Plan | None
+    settings: Settings
+    statistics: Statistics | None
+    locality: Locality | None
+    kept: Kept | None
+
+
 def plan_batch(
     pipeline: Pipeline,
     discovered: Sequence[Discovered],
     results: Mapping[str, tuple[Column, ...]],
-    *,
-    batch: int = 0,
-    parent: str | None = None,
-    published: Plan | None = None,
-    settings: Settings = DEFAULTS,
-    statistics: Statistics | None = None,
-    locality: Locality | None = None,
-    kept: Kept | None = None,
+    **basis: Unpack[Basis],
 ) -> Plan | None:
-    """The plan of `batch`, or None if no records have arrived since `published`, the last published plan.
+    """The next plan, or None if no records have arrived since the last published one.
 
-    `parent` is the digest of batch - 1, which may have been abandoned. `results` gives the columns of each
-    result table. Tables are always read whole, whatever limit is set. `statistics` and `locality` are those of
-    the last batch that ran, if there are any, and `kept` is the state that `published` left.
+    `results` gives the columns of each result table. Tables are always read whole, whatever limit is set.
 
     Raises Refused, with all findings, if what was discovered does not continue what was published, or if the
     pipeline cannot be planned as the settings want it.
     """
+    settings, published = basis.get("settings", DEFAULTS), basis.get("published")
     limit = settings.limit
     if limit is not None and limit < 1:
         raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
     streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
-    return plan_arrived(
-        pipeline,
-        streams,
-        results,
-        batch=batch,
-        parent=parent,
-        published=published,
-        settings=settings,
-        statistics=statistics,
-        locality=locality,
-        kept=kept,
-    )
+    return plan_arrived(pipeline, streams, results, **basis)
 
 
 def plan_arrived(
@@ -79,9 +77,9 @@ def plan_arrived(
     streams: tuple[PlannedStream, ...],
     results: Mapping[str, tuple[Column, ...]],
     *,
-    batch: int,
-    parent: str | None,
-    published: Plan | None,
+    batch: int = 0,
+    parent: str | None = None,
+    published: Plan | None = None,
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
     locality: Locality | None = None,

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from deltalake import DeltaTable
 from batches import steps
 from batches.backfills import pieces
 from batches.backfills.backfill import backfill, backfills
-from batches.backfills.steps import compared
+from batches.backfills.steps import Asked, compared
 from batches.backfills.swaps import swaps
 from batches.interpreter import run_batch
 from batches.runners.local import Local
@@ -27,9 +28,10 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
+from tests.integration.test_backfills import Batches
 from tests.pipelines.late_flights import late_flights
 
-FORM = {"from": 0, "to": 0, "scheme": None, "groups": 2, "why": "a hot topic", "backfill": None}
+FORM = {"from": 0, "to": 0, "scheme": None, "groups": 2, "why": "a hot topic", "repaired": False, "backfill": None}
 RAN = dict.fromkeys([("preview", -1), ("plan", -1), ("run", 0), ("run", 1)], "success")
 PROVED = dict.fromkeys([("audit", -1), ("check", -1), ("then", -1)], "success")
 
@@ -196,6 +198,31 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     assert seen(store_root, "late", "tailnum", "n") == before
 
 
+def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tmp_path, capsys, monkeypatch):
+    from airflow.sdk.exceptions import AirflowFailException
+
+    history = Batches(S3Store(store_root), tmp_path)
+    for number in range(2):
+        history.batch(number)
+    history.backfilled(Asked(0, 0, Settings(), "a hot topic"), threshold=5)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    dags = parsed(
+        "from plugins.backfill_dag import coset_backfill_dag\n"
+        "from tests.integration.test_backfills import counted\n\n"
+        f"backfill = coset_backfill_dag(counted(5)('{store_root}/topics', 4))"
+    )
+    compare = dags["kept_backfill"].get_task("compare")
+    assert {task.task_id for task in compare.downstream_list} == {"approve", "swap"}
+    with pytest.raises(
+        AirflowFailException, match="what newest keep after it is not what later batches, up to 1, went"
+    ):
+        compare.python_callable(0)
+    page = capsys.readouterr().out
+    assert "It cannot be put in place" in page
+    assert "run them too: `coset backfill kept --from 0 --cascade`" in page
+    assert "It cannot be put in place" in (tmp_path / "docs" / "kept" / "backfill-0.html").read_text()
+
+
 @pytest.mark.parametrize(
     "bad", [{"from": -1}, {"to": "x"}, {"why": ""}, {"groups": 0}, {"scheme": 4}, {"backfill": -1}]
 )
@@ -243,3 +270,43 @@ def test_what_cannot_be_run_again_is_refused_without_a_retry_and_nothing_is_stor
     with pytest.raises(AirflowFailException, match=told):
         preview.python_callable(params=FORM | form)
     assert [entry.key for entry in S3Store(store_root).list("")] == stored
+
+
+def test_limits_are_those_of_airflow(parsed):
+    dags = parsed(
+        "from dags.pipelines.tail_activity import pipeline\n"
+        "from plugins.backfill_dag import coset_backfill_dag\n"
+        "from plugins.coset_dag import coset_dag\n\n"
+        "live = coset_dag(pipeline)\n"
+        "backfill = coset_backfill_dag(pipeline, groups_at_once=3, window='00:00-23:59')"
+    )
+    live, backfill = dags["tail_activity"], dags["tail_activity_backfill"]
+    groups = [task for task in backfill.tasks if task.task_id.startswith("run")]
+    assert {task.max_active_tis_per_dag for task in groups} == {3}
+    assert [task.task_id for task in backfill.get_task("in_hours").downstream_list] == ["plan"]
+    assert max(weights(backfill)) < min(weights(live))
+
+
+def weights(dag):
+    """By which the scheduler chooses among tasks that wait for the same slots, the greatest first."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    scheduled = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    instances: list[Any] = [SimpleNamespace(task=task) for task in scheduled.tasks]
+    return [instance.task.weight_rule.get_weight(instance) for instance in instances]
+
+
+def test_outside_of_its_hours_a_backfill_waits(parsed, capsys):
+    from datetime import UTC, datetime, timedelta
+
+    now = datetime.now(UTC)
+    for shift, opened in ((timedelta(hours=2), False), (timedelta(hours=-1), True)):
+        window = f"{now + shift:%H:%M}-{now + shift + timedelta(hours=2):%H:%M}"
+        dags = parsed(
+            "from dags.pipelines.tail_activity import pipeline\n"
+            "from plugins.backfill_dag import coset_backfill_dag\n\n"
+            f"backfill = coset_backfill_dag(pipeline, window={window!r})"
+        )
+        sensor = dags["tail_activity_backfill"].get_task("in_hours")
+        assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
+        assert (f"Outside of {window} UTC: it goes on at" in capsys.readouterr().out) is not opened

@@ -14,6 +14,7 @@ import pytest
 from batches.backfills import steps, swaps
 from batches.backfills.steps import Asked
 from batches.backfills.tables import exchange
+from batches.sweeping import left_over
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import S3Store
@@ -21,7 +22,7 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
 from tests.histories import Click
-from tests.integration.test_backfills import Batches
+from tests.integration.test_backfills import Batches, counted
 
 # Many more take minutes each ten of them.
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
@@ -98,6 +99,8 @@ class Story:
     def __init__(self, chosen: random.Random, store: S3Store, docs: Path, patch: pytest.MonkeyPatch) -> None:
         self.history, self.oracle, self._store = Batches(store, docs), Oracle(), store
         self._random, self._patch = chosen, patch
+        # Of its own, so that what is cancelled in between changes nothing else of the story.
+        self._cancels = random.Random(repr(chosen.getstate()))
         self._swapped: list[Run] = []
         self.done: list[str] = []
 
@@ -109,6 +112,8 @@ class Story:
         actions: list[Callable[[], str]] = [self.batch, self.backfill, self.backfill]
         action = self._random.choice([*actions, *([self.undo, self.undo] if self._swapped else [])])
         self.done.append(action())
+        if self._cancels.random() < 0.25:
+            self.done.append(self.cancelled())
         counts, newest = self.history.seen(), [row[:2] for row in self.history.seen("newest")]
         assert (counts, newest) == (self.oracle.counts(), self.oracle.kept(self.newest)), self.done
 
@@ -160,6 +165,32 @@ class Story:
         self._swapped.remove(run)
         return f"{told} {how}"
 
+    def cancelled(self) -> str:
+        """Run a backfill that nobody wants, whose files go; who decided that may be killed before they do."""
+        batch, how = self._cancels.randint(0, self.newest), self._cancels.choice(["", "killed", "raced"])
+        asked = Asked(batch, batch, Settings.parse(scheme=self._cancels.choice(SCHEMES)))
+        backfill = self.history.backfilled(asked, threshold=30)
+        found = steps.comparison(self._store, backfill)
+        pipeline = counted(0)(f"{self._store.root}/topics", 4)
+
+        def cancel() -> object:
+            return steps.cancel(pipeline, self._store, backfill, "nobody wants it")
+
+        if how == "killed":
+            with self._patch.context() as patch:
+                patch.setattr(swaps, "_carried_out", _killed)
+                with pytest.raises(KeyboardInterrupt):
+                    cancel()
+        if how == "raced":
+            with ThreadPoolExecutor(3) as pool:
+                told = list(pool.map(lambda _: _answer(cancel), range(3)))
+            assert {type(error) for error in told if error} <= {Conflict}, told
+        cancel()
+        with pytest.raises(Refused, match="nobody wants it"):
+            steps.swap(self._store, backfill, digest(found), "")
+        assert left_over(pipeline, self._store).files == ()
+        return f"backfill of {batch} is cancelled {how}"
+
     def _turned(self, how: str, turn: Callable[[], object]) -> None:
         """Swap or undo: at once, by several, or by one who is killed and another who finishes it."""
         match how:
@@ -183,6 +214,10 @@ class Story:
                 swaps.finish(self._store, "kept")
             case _:
                 turn()
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _answer(turn: Callable[[], object]) -> Exception | None:

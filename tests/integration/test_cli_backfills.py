@@ -77,3 +77,45 @@ def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store, tmp_path: P
 def test_what_cannot_be_run_again_is_refused(two_batches: S3Store) -> None:
     refused(coset("backfill", PIPELINE, "--from", "0", "--to", "2"), "but batches 0 to 1 are published")
     refused(coset("backfill", PIPELINE, "--from", "5", "--preview"), "but batches 0 to 1 are published")
+
+
+def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: S3Store) -> None:
+    words = (
+        "backfill",
+        CHANGED,
+        "--from",
+        "0",
+        "--runner",
+        "local",
+        "--groups-at-once",
+        "1",
+        "--window",
+        "00:00-23:59",
+    )
+    assert "This is backfill 0 of delays: batch 0" in typed(*words)
+    paused = typed("backfill", CHANGED, "--pause", "0", "--why", "it is monday")
+    assert "backfill 0 of delays: batch 0 is paused: task groups that run come to their end" in paused
+    assert f"`coset backfill {CHANGED} --resume 0` lets it go on" in paused
+    assert "paused" in typed("backfills", CHANGED)
+    assert "Compared: different: 20 keys" in typed("backfill", CHANGED, "--resume", "0", "--runner", "local")
+    assert "paused" not in typed("backfills", CHANGED)
+    assert json.loads(coset("backfill", CHANGED, "--pause", "0", "--json").stdout) == {"backfill": 0, "paused": True}
+    shown = typed("backfill", CHANGED, "--cancel", "0", "--why", "a minute is much")
+    assert re.match(
+        r"backfill 0 of delays: batch 0 is cancelled; removed \d+ files \(.*\) that no verdict names", shown
+    )
+    assert "cancelled" in typed("backfills", CHANGED)
+    told = json.loads(coset("backfill", CHANGED, "--cancel", "0", "--json").stdout)
+    assert told == {"backfill": 0, "cancelled": True, "removed": 0}
+    refused(coset("backfill", CHANGED, "--resume", "0", "--runner", "local"), "cancelled it at", "a minute is much")
+    found = json.loads(coset("backfills", CHANGED, "--number", "0", "--json").stdout)["comparison"]
+    refused(coset("swap", CHANGED, "0", "--approve", found["digest"]), "a minute is much")
+
+
+@pytest.mark.parametrize("words", [(), ("--from", "0", "--resume", "0"), ("--pause", "0", "--cancel", "0")])
+def test_one_thing_is_done_with_one_backfill(words: tuple[str, ...], two_batches: S3Store) -> None:
+    refused(coset("backfill", PIPELINE, *words), "it is not said what to do with which backfill")
+
+
+def test_a_window_that_is_none_is_refused(two_batches: S3Store) -> None:
+    refused(coset("backfill", PIPELINE, "--from", "0", "--window", "at night"), "'at night' is no window of hours")

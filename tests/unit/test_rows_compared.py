@@ -7,14 +7,15 @@ import math
 import pyarrow as pa
 import pytest
 
-from batches.backfills.rows import Compared, compared
+from batches.backfills.rows import compared
+from partitioning.model.backfill import Difference
 
 
 def rows(**columns: list[object]) -> pa.RecordBatchReader:
     return pa.table(columns).to_reader()
 
 
-def against(before: dict[str, list[object]], now: dict[str, list[object]], key: str = "k") -> Compared:
+def against(before: dict[str, list[object]], now: dict[str, list[object]], key: str = "k") -> Difference:
     return compared(rows(**before), rows(**now), key)
 
 

@@ -1,0 +1,115 @@
+"""Effects: what a swap does to the result tables, worked out from the documents before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from batches.backfills.layers import Layers
+from batches.backfills.tables import Exchange, check_held, check_version
+from batches.publication import check_files
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Swap, Swapped, Turn, name_of
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """All rows that an upserted table is given: these files, or those that it had in a `version`."""
+
+    write: PlannedWrite
+    files: tuple[Artefact, ...]
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What becomes of each table: files of batches are exchanged, or those of an upserted one replaced."""
+
+    exchanges: dict[str, Exchange]
+    replacements: dict[str, Replacement]
+
+
+def effect_of(store: Store, decided: Sequence[Swap], undone: Swapped | None) -> Effect:
+    """What the last of these swaps does; `undone` is the receipt of the one that it takes back, if it does."""
+    swap = decided[-1]
+    if swap.turn is Turn.CANCEL:
+        return Effect({}, {})
+    replacements = dict(_replacements(store, swap)) if swap.keeps else {}
+    if undone is not None:
+        replacements = {
+            table: Replacement(change.write, (), undone.tables[table] - 1) for table, change in replacements.items()
+        }
+    return Effect(_exchanges(store, decided), replacements)
+
+
+def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
+    """Raise Refused, with all findings of a kind, if files are gone, or are in no table any more."""
+    coming = [file for change in effect.exchanges.values() for files in change.come.values() for file in files]
+    for table, replacement in effect.replacements.items():
+        coming.extend(replacement.files)
+        if replacement.version is not None:
+            check_version(store.root, table, replacement.version)
+    check_files(Ledger(store, pipeline), coming, "restore the file from a backup")
+    for change in effect.exchanges.values():
+        check_held(store.root, change)
+
+
+def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
+    """What is exchanged in each table but the upserted ones."""
+    swap = decided[-1]
+    before, now = (Layers(store, swap.pipeline, some) for some in (decided[:-1], decided))
+    changed: dict[str, Exchange] = {}
+    for batch in swap.batches:
+        old, new = before.top(batch), now.top(batch)
+        were, are = _rows(old, batch), _rows(new, batch)
+        for table in sorted(were.keys() | are.keys()):
+            write = (are.get(table) or were[table])[0]
+            change = changed.setdefault(table, Exchange(write, {}, {}))
+            change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
+            change.come[batch] = are[table][1] if table in are else ()
+    return changed
+
+
+def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]:
+    """The upserted tables that come from what a backfill keeps, with all their rows after it."""
+    held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
+    ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
+    for batch in swap.batches:
+        for write, files in _all_rows(ledger, batch):
+            if write.declared.mode is Mode.UPSERT:
+                _, rows = held.get(write.declared.table, (write, {}))
+                held[write.declared.table] = write, _after(rows, write, files)
+    for table, (write, rows) in held.items():
+        yield table, Replacement(write, tuple(file for files_of_one in rows.values() for file in files_of_one))
+
+
+def _after(
+    rows: dict[int, list[Artefact]], write: PlannedWrite, files: tuple[Artefact, ...]
+) -> dict[int, list[Artefact]]:
+    """The files of each partition of an upserted table after a batch."""
+    touched: dict[int, list[Artefact]] = {}
+    for file in files:
+        for part in file.parts:
+            touched.setdefault(part.partition, []).append(file)
+    return touched if write.anew else rows | touched
+
+
+def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    assert plan is not None
+    assert verdict is not None
+    for write in plan.writes():
+        yield write, verdict.rows_of(write.declared.table)
+
+
+def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    """The files with a batch's rows of each table, but for those whose rows come from state."""
+    return {
+        write.declared.table: (write, files)
+        for write, files in _all_rows(ledger, batch)
+        if write.declared.mode is not Mode.UPSERT
+    }

@@ -1,0 +1,50 @@
+"""Layers: under which names the rows of a batch lie, those of its first run below those of backfills.
+
+Readers see the top ones. A swap puts a layer over others, and an undo takes it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.backfill import Swap, Turn, name_of
+
+
+class Layers:
+    """The layers of a pipeline's batches after these swaps."""
+
+    def __init__(self, store: Store, pipeline: str, decided: Iterable[Swap]) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._names: dict[int, list[str]] = {}
+        for swap in decided:
+            self._turn(swap)
+
+    def _turn(self, swap: Swap) -> None:
+        for batch in swap.batches:
+            names = self._names.setdefault(batch, [self._pipeline])
+            match swap.turn:
+                case Turn.SWAP:
+                    names.append(name_of(self._pipeline, swap.backfill))
+                case Turn.UNDO:
+                    names.pop()
+                case Turn.CANCEL:
+                    pass
+                case _:
+                    assert_never(swap.turn)
+
+    def names(self, batch: int) -> Sequence[str]:
+        """Under which its rows lie, the lowest layer first."""
+        return self._names.get(batch, [self._pipeline])
+
+    def top(self, batch: int) -> Ledger:
+        """The ledger with the rows that count."""
+        return Ledger(self._store, self.names(batch)[-1])
+
+    def exchanged(self) -> dict[int, str]:
+        """The batches whose rows are a backfill's, and its name."""
+        tops = {batch: names[-1] for batch, names in sorted(self._names.items())}
+        return {batch: name for batch, name in tops.items() if name != self._pipeline}

@@ -1,0 +1,95 @@
+"""What people read of backfills: what is going to be run, and why something cannot be put in place."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from batches.backfills import pieces
+from batches.backfills.steps import Asked
+from cli.pipelines import load
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from tests.goldens import expect_golden
+from tests.histories import Click, table_of
+from tests.integration.test_cli import coset
+from tests.landed import land_table
+
+NEWEST = str(Path(__file__).parents[1] / "pipelines" / "newest.py")
+
+
+@pytest.fixture
+def three_batches(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """Three published batches of ten clicks each, of which a step keeps the latest by key."""
+    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
+    for batch in range(3):
+        clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
+        land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
+        result = coset("run", NEWEST, "--runner", "local")
+        assert result.exit_code == 0, result.output
+    return store
+
+
+def read(text: str) -> str:
+    """Without what is another at each run: digests, times, people, and where files lie."""
+    text = re.sub(r"sha256:[0-9a-f]{64}", "sha256:…", text.replace(NEWEST, "newest.py"))
+    text = re.sub(r"Expected: \d+ s", "Expected: … s", text)
+    text = re.sub(r"\d+\.\d kB", "… kB", text)
+    text = re.sub(r"Asked by \S+ at \S+:", "Asked by ann at …:", text)
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def test_a_preview_reads_as_the_golden_file(three_batches: S3Store) -> None:
+    words = ("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--preview")
+    shown = coset(*words)
+    assert shown.exit_code == 0, shown.output
+    expect_golden("cli_backfill_preview.txt", read(shown.stdout))
+    told = json.loads(coset(*words, "--json").stdout)
+    assert [batch["batch"] for batch in told["batches"]] == [0, 1]
+    assert told["seconds"].keys() == {"0", "1"}
+    assert (told["keeps"], told["later"]) == (["newest"], [{"batch": 2, "open": False}])
+    assert [(table["write"]["table"], table["rows"]) for table in told["tables"]] == [("counts", 20), ("newest", 20)]
+
+
+def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
+    three_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEWEST_FROM", "5")
+    words = ("backfill", NEWEST, "--from", "0", "--runner", "local", "--why", "the first were tests")
+    refused = coset(*words)
+    assert refused.exit_code == 3
+    told = re.sub(r"^(ok|failed) .*\n", "", refused.stderr, flags=re.MULTILINE)
+    expect_golden("cli_backfill_hindered.txt", f"{read(refused.stdout)}{read(told)}")
+    assert "coset swap" not in refused.output
+    listed = coset("backfills", NEWEST, "--number", "0")
+    assert "It cannot be put in place: what newest keep after it is not what later batches" in listed.stdout
+    page = (tmp_path / "newest" / "backfill-0.html").read_text()
+    assert "<strong>It cannot be put in place:</strong> what newest keep after it is not what later" in page
+    assert "run them too: `coset backfill newest --from 0 --cascade`" in page
+    compared = pieces.compare("newest", three_batches.root, 0)
+    assert [finding.then for finding in compared.hindrances] == [
+        "run them too: `coset backfill newest --from 0 --cascade`"
+    ]
+    expect_golden("backfill_hindered.md", read(compared.page))
+    # As it says: then somebody can approve it.
+    cascade = coset(*words, "--cascade")
+    assert cascade.exit_code == 0, cascade.output
+    (command,) = re.findall(r"`coset (swap \S+ 1 --approve sha256:[0-9a-f]+)`", cascade.stdout)
+    assert coset(*command.split()).exit_code == 0
+
+
+def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: S3Store) -> None:
+    asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
+    expect_golden("backfill_preview.md", read(pieces.preview(load(NEWEST), three_batches.root, asked)))
+
+
+def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: S3Store) -> None:
+    result = coset("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--runner", "local")
+    assert result.exit_code == 0, result.output
+    assert "Compared: identical" in result.stdout
+    assert "It is in place: counts at version" in result.stdout

@@ -1,0 +1,11 @@
+"""The latest click of each key, from an identity on."""
+
+import os
+
+from partitioning import Pipeline
+
+pipeline = Pipeline("newest", source=os.environ["DELAYS_SOURCE"])
+clicks = pipeline.stream("clicks", key="k", partitions=4)
+chosen = clicks.filter(f"id >= {os.environ.get('NEWEST_FROM', '0')}", name="chosen")
+chosen.aggregate("count(*) AS n", name="counts").write("counts")
+chosen.latest("seen", name="newest").write("newest", mode="upsert")
