@@ -8,7 +8,7 @@ from partitioning.documents.store import Entry, S3Store
 from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import PlannedStream
 from partitioning.model.streams import InputFile
-from sources.listing import folder, listed
+from sources.layouts import folders_of
 
 
 def restore(pipeline: str) -> str:
@@ -46,12 +46,6 @@ def not_as_planned(streams: Iterable[PlannedStream], pipeline: str) -> Iterator[
 def _listed(stream: PlannedStream, paths: Container[str]) -> dict[str, Entry]:
     """What the source lists under these paths."""
     source = f"{stream.declared.source.rstrip('/')}/"
-    starts = {}
-    for partition in stream.partitions:
-        in_folder = folder(stream.name, partition.partition)
-        keys = [file.path.removeprefix(source) for file in partition.files]
-        # Behind the first file, but for its last letter; behind all, where none is planned.
-        starts[in_folder] = min(keys)[:-1] if keys else f"{in_folder}~"
-    entries = (found.entry for found in listed(S3Store(source), stream.name, starts))
-    uris = ((f"{source}{entry.key}", entry) for entry in entries)
+    objects = folders_of(stream.declared).planned(S3Store(source), stream.partitions)
+    uris = ((f"{source}{found.entry.key}", found.entry) for found in objects)
     return {uri: entry for uri, entry in uris if uri in paths}

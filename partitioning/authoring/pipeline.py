@@ -16,7 +16,7 @@ from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import DENSE, Format, NullKeys, Stream, sparseness
+from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -111,23 +111,27 @@ class Pipeline:
         partitions: int,
         source: str | None = None,
         key_format: str = KeyFormat.STRING,
-        offset: str = "_offset",
+        offset: str | None = OFFSET,
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
         offsets: str = DENSE,
         cast: Mapping[str, str] | None = None,
         format: str = Format.PARQUET,
         columns: Mapping[str, str] | None = None,
+        layout: str = Layout.PARTITION,
     ) -> Flow:
         """Declare an input whose new records are read once, batch by batch.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
         are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared.
+        `columns` they have, and of which types: those of interest are declared. The `layout` is "time" if files lie in
+        folders of hours or days. With `offset=None` records lack their offset, and are counted from that in the file's
+        name on.
         """
         missing = sparseness(offsets, f"stream {name!r}")
         words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        told: dict[str, Any] = {"hash": hash, "sparse": missing, "cast": cast, "columns": columns, "layout": layout}
+        told |= {"offset": OFFSET if offset is None else offset, "counted": offset is None}
         return self._declare(name, source, key, partitions, words | told, table=False)
 
     def table(
@@ -138,23 +142,27 @@ class Pipeline:
         partitions: int,
         source: str | None = None,
         key_format: str = KeyFormat.STRING,
-        offset: str = "_offset",
+        offset: str | None = OFFSET,
         null_keys: str = NullKeys.REFUSE,
         hash: str = MURMUR2,
         offsets: str = DENSE,
         cast: Mapping[str, str] | None = None,
         format: str = Format.PARQUET,
         columns: Mapping[str, str] | None = None,
+        layout: str = Layout.PARTITION,
     ) -> Flow:
         """Declare an input that is read whole in every batch; the latest record of each key counts.
 
         Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
         are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared.
+        `columns` they have, and of which types: those of interest are declared. The `layout` is "time" if files lie in
+        folders of hours or days. With `offset=None` records lack their offset, and are counted from that in the file's
+        name on.
         """
         missing = sparseness(offsets, f"stream {name!r}")
         words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
+        told: dict[str, Any] = {"hash": hash, "sparse": missing, "cast": cast, "columns": columns, "layout": layout}
+        told |= {"offset": OFFSET if offset is None else offset, "counted": offset is None}
         return self._declare(name, source, key, partitions, words | told, table=True)
 
     def flow(self, name: str) -> Flow:

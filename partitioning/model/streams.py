@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import assert_never
 
 from msgspec import UNSET, UnsetType
 
@@ -31,6 +32,26 @@ class Format(StrEnum):
     AVRO = "avro"
     JSON = "json"
 
+    @property
+    def noun(self) -> str:
+        """What a sentence calls it."""
+        match self:
+            case Format.PARQUET:
+                return "Parquet"
+            case Format.AVRO:
+                return "Avro"
+            case Format.JSON:
+                return "JSON"
+            case _:
+                assert_never(self)
+
+
+class Layout(StrEnum):
+    """In which folders a stream's files lie: one for each partition, or those of a time, which may be any."""
+
+    PARTITION = "partition"
+    TIME = "time"
+
 
 class Sparse(Value, frozen=True):
     """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
@@ -46,6 +67,8 @@ class Sparse(Value, frozen=True):
 
 
 DENSE = "dense"
+# The column of offsets, unless another is named.
+OFFSET = "_offset"
 # Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
 USUAL_GAP = 100
 _SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
@@ -67,15 +90,16 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
 
 
 class Stream(Value, frozen=True):
-    """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout.
+    """A named input: a Kafka topic landed in files as Kafka Connect's S3 sink does.
 
     `source` is the URI of the topics folder. `table` streams hold the state of things: every batch reads
     them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
     column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
     offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
-    not as Parquet; `columns` and their types are declared where records do not say them. Plans of other streams say
-    nothing of all these.
+    not as Parquet; `columns` and their types are declared where records do not say them. `layout` says in which folders
+    files lie, if not in those of partitions. If offsets are `counted`, records do not have them: a file's name says the
+    first, and the others follow. Plans of other streams say nothing of all these.
     """
 
     name: str
@@ -83,7 +107,7 @@ class Stream(Value, frozen=True):
     key: str
     partitions: int
     key_format: KeyFormat = KeyFormat.STRING
-    offset: str = "_offset"
+    offset: str = OFFSET
     null_keys: NullKeys = NullKeys.REFUSE
     hash: str = MURMUR2
     table: bool = False
@@ -91,6 +115,13 @@ class Stream(Value, frozen=True):
     cast: Mapping[str, str] | UnsetType = UNSET
     format: Format | UnsetType = UNSET
     columns: Mapping[str, str] | UnsetType = UNSET
+    layout: Layout | UnsetType = UNSET
+    counted: bool | UnsetType = UNSET
+
+    @property
+    def lies_by(self) -> Layout:
+        """In which folders its files lie."""
+        return self.layout or Layout.PARTITION
 
     @property
     def written_as(self) -> Format:
@@ -133,6 +164,16 @@ class Stream(Value, frozen=True):
             yield "JSON does not say of which types its columns are", "declare columns={name: type}"
         elif self.written_as != Format.JSON and self.columns:
             yield f"columns are declared, and {self.written_as} says them itself", "leave columns= out"
+        if self.lies_by not in tuple(Layout):
+            yield f"unknown layout {self.layout!r}", f"use one of {', '.join(Layout)}"
+        if self.counted and self.sparse:
+            what = "offsets are counted, and some may be missing: nobody knows which record has which"
+            yield what, "land records with their offset and name its column, or declare offsets='dense'"
+        if self.counted and self.columns and self.offset in self.columns:
+            yield (
+                f"column {self.offset!r} is declared, and offset=None says that records lack it",
+                "leave one of both out",
+            )
 
     def checked(self) -> Stream:
         """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
@@ -146,6 +187,8 @@ class Stream(Value, frozen=True):
             format=UNSET if self.written_as == Format.PARQUET else Format(self.written_as),
             cast=self.cast or UNSET,
             columns=self.columns or UNSET,
+            layout=UNSET if self.lies_by == Layout.PARTITION else Layout(self.lies_by),
+            counted=self.counted or UNSET,
         )
 
 
