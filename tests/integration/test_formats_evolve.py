@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from batches import steps
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from tests.batches import erase, rows
@@ -122,3 +124,27 @@ def test_offsets_go_on_whether_they_are_written_or_counted(store: S3Store, tmp_p
     counted = views(store, format="avro", offset=None)
     assert "declare offset='_offset'" in refusal(store, counted)
     assert run(store, views(store, format="avro"), tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: S3Store, tmp_path: Path) -> None:
+    lines = [{"ad": f"a{offset}", "n": offset, "_offset": offset} for offset in (0, 2, 5)]
+    land(store, 0, b"\n".join(map(msgspec.json.encode, lines)), "json")
+    declared = {"format": "json", "columns": KEYS | {"n": "INTEGER"}}
+    assert "3 records have the offsets [0,6): a gap" in refusal(store, views(store, **declared))
+    assert run(store, views(store, **declared, offsets="sparse"), tmp_path) == [("a0", 0), ("a2", 2), ("a5", 5)]
+
+
+def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: S3Store, tmp_path: Path) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    made = views(store, "n::VARCHAR AS n", format="avro")
+    land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 40)})
+    with pytest.raises(Refused) as caught:
+        run(store, made, tmp_path)
+    (finding,) = caught.value.findings
+    assert "column 'n' cannot be read as decimal128(38, 2)" in finding.what
+    assert finding.then.startswith("land the column in a type that holds its values, and run ")
+    land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 36)})
+    _, ref, _ = steps.replan(made, store.root, DEFAULTS, "landed again")
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert rows(store.root, "seen") == [("a", f"{'1' * 36}.00")]
