@@ -129,7 +129,7 @@ def test_offsets_go_on_whether_they_are_written_or_counted(store: S3Store, tmp_p
 def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: S3Store, tmp_path: Path) -> None:
     lines = [{"ad": f"a{offset}", "n": offset, "_offset": offset} for offset in (0, 2, 5)]
     land(store, 0, b"\n".join(map(msgspec.json.encode, lines)), "json")
-    declared = {"format": "json", "columns": KEYS | {"n": "INTEGER"}}
+    declared: dict[str, Any] = {"format": "json", "columns": KEYS | {"n": "INTEGER"}}
     assert "3 records have the offsets [0,6): a gap" in refusal(store, views(store, **declared))
     assert run(store, views(store, **declared, offsets="sparse"), tmp_path) == [("a0", 0), ("a2", 2), ("a5", 5)]
 
