@@ -24,6 +24,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.explain.explain import explain
+from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
@@ -137,12 +138,17 @@ def _pipeline(streams: int) -> Pipeline:
 
 
 def _discovered(streams: int, arrivals: int) -> list[Discovered]:
-    """Streams of which each partition has had so many arrivals, each of one file."""
+    """Streams of which each partition has had so many arrivals, each of one file; all but the last were read."""
     return [
-        Discovered(name, _COLUMNS, tuple(DiscoveredPartition(p, _files(name, p, arrivals)) for p in range(PARTITIONS)))
+        Discovered(name, _COLUMNS, tuple(_arrived(name, partition, arrivals) for partition in range(PARTITIONS)))
         for number in range(streams)
         for name in [f"stream-{number}"]
     ]
+
+
+def _arrived(stream: str, partition: int, arrivals: int) -> DiscoveredPartition:
+    *before, new = _files(stream, partition, arrivals)
+    return DiscoveredPartition(partition, (new,), Span(0, new.start) if before else None)
 
 
 def _files(stream: str, partition: int, arrivals: int) -> tuple[InputFile, ...]:

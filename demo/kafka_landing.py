@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from demo.kafka_server import KafkaServer
 from demo.landing import part_of, read
 from partitioning.errors import Finding, Unreachable
+from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Format, Stream
 from partitioning.values import replace
 from sources.file_columns import columns_of
@@ -46,7 +47,7 @@ def in_broker(stream: Stream, kafka: KafkaServer) -> Stream:
     """The stream as it is declared where its topic is read from the broker."""
     columns = columns_of(read(stream.name).schema).columns
     values = {column.name: column.type for column in columns if column.name != stream.key}
-    return replace(stream, source=kafka.source, format=Format.JSON, columns=values).checked()
+    return checked(replace(stream, source=kafka.source, format=Format.JSON, columns=values))
 
 
 def _produce(producer: Producer, stream: Stream, part: int) -> int:

@@ -32,8 +32,9 @@ class Known:
         if before is None:
             return cls()
         ends = {planned.partition: before.range(planned.partition) for planned in before.partitions if planned.end}
+        columns = _still_declared(stream, before.columns)
         if _meaning(stream) != _meaning(before.declared):
-            return cls(before.columns, before.required, ends)
+            return cls(columns, before.required, ends)
         partitions = before.partitions[: stream.partitions]
         read = (
             {}
@@ -42,7 +43,7 @@ class Known:
         )
         files = (file for planned in partitions for file in planned.files)
         pinned = {file.path: file for file in files if stream.sparse or not file.missing}
-        return cls(before.columns, before.required, ends, read, pinned)
+        return cls(columns, before.required, ends, read, pinned)
 
     def end(self, partition: int) -> int:
         """Up to where a partition is published; of a table too, which is read whole all the same."""
@@ -92,4 +93,11 @@ class Known:
 
 def _meaning(stream: Stream) -> tuple[object, ...]:
     """What has to be the same for offsets and files to be those of before."""
-    return stream.source.rstrip("/"), stream.offset
+    return stream.source.rstrip("/"), stream.offset, stream.counted, stream.written_as, stream.lies_by
+
+
+def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
+    """The columns that are not gone from the declaration, where that names them."""
+    if not stream.columns:
+        return columns
+    return [column for column in columns if column.name in {*stream.columns, stream.offset}]

@@ -1,47 +1,34 @@
-"""Landed streams: what lies in the folders of Kafka Connect's S3 sink, checked without reading the records.
+"""Landed streams: what lies in the folders of Kafka Connect's S3 sink, checked by reading no more than is needed.
 
-Names and Parquet footers are enough: the offset column's statistics must say what the file's name says. Only
-a file without statistics has its offset column read.
+What a file holds must be what its name says: its footer is enough for that, or its blocks, if its format has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.values import replace
 from sources.evolution import Evolution
-from sources.file_columns import FileColumns, UnknownType, columns_of, type_named
+from sources.file_columns import UnknownType, type_named
+from sources.formats.landed_file import OFFSET_TYPE, FileFacts, Unreadable
+from sources.formats.opening import open_landed, undeclared
 from sources.known import Known
 from sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
 
 _READ_AT_ONCE = 16
 
-_OFFSET_TYPES = ("BIGINT",)
 _SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
-
-
-@dataclass(frozen=True, slots=True)
-class _Footer:
-    """What a file's footer says; `first` and `last` offset are None in a file without records."""
-
-    columns: FileColumns
-    rows: int
-    first: int | None
-    last: int | None
 
 
 # A file, and when it was stored.
@@ -98,28 +85,31 @@ class _Discovery:
         self._doubtful: set[int] = set()
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
+        if wrong := tuple(undeclared(self._stream)):
+            self._findings.extend(wrong)
+            return Discovered(self._stream.name, (), ())
         new = NewFiles(self._stream, self._known)
         named = new.find()
         self._findings.extend(new.findings)
         unread = [file for file in named if file.pinned is None]
-        footers = list(zip(unread, pool.map(self._footer, unread), strict=True))
-        read = [(file, footer) for file, footer in footers if footer is not None]
+        opened = zip(unread, pool.map(self._facts, unread), strict=True)
+        read = [(file, facts) for file, facts in opened if facts is not None]
         evolution = self._columns(read)
         there: dict[int, list[_There]] = {number: [] for number in range(self._stream.partitions)}
         for file in named:
             if file.pinned is not None:
                 there[file.partition].append((file.pinned, file.stored))
-        for file, footer in read:
-            if footer.first is not None and footer.last is not None:
-                pinned = self._pinned(file, footer, footer.first, footer.last)
+        for file, facts in read:
+            if facts.first is not None and facts.last is not None:
+                pinned = self._pinned(file, facts, facts.first, facts.last)
                 there[file.partition].append((pinned, file.stored))
         partitions = tuple(self._partition(number, files) for number, files in there.items())
         columns = evolution.columns, partitions, evolution.lacking, evolution.never_null
         return Discovered(self._stream.name, *columns)
 
-    def _pinned(self, file: NamedFile, footer: _Footer, first: int, last: int) -> InputFile:
-        self._check_offsets(file, footer, first, last)
-        missing = last + 1 - first - footer.rows if self._stream.sparse else 0
+    def _pinned(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> InputFile:
+        self._check_offsets(file, facts, first, last)
+        missing = last + 1 - first - facts.rows if self._stream.sparse else 0
         return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing)
 
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
@@ -137,52 +127,41 @@ class _Discovery:
             self._check_sequence(number, files)
         return DiscoveredPartition(number, files, read, unread)
 
-    def _footer(self, file: NamedFile) -> _Footer | None:
-        """Read a file's footer; None and a finding if that cannot be done."""
+    def _facts(self, file: NamedFile) -> FileFacts | None:
+        """What a file holds; None and a finding if that cannot be found out."""
         try:
             with self._store.open_input_file("/".join(split(file.uri))) as source:
-                parquet = pq.ParquetFile(source)
-                columns = columns_of(parquet.schema_arrow.remove_metadata())
-                rows = parquet.metadata.num_rows
-                offset = self._stream.offset
-                # A missing or mistyped offset column is reported with the other columns.
-                if rows == 0 or Column(offset, _OFFSET_TYPES[0]) not in columns.columns:
-                    return _Footer(columns, rows, None, None)
-                return _Footer(columns, rows, *(_statistics(parquet, offset) or self._read(parquet, file)))
-        except (pa.ArrowException, OSError, UnknownType) as error:
+                facts = open_landed(self._stream, source, file.start).facts()
+        except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
             self._doubtful.add(file.partition)
             self._unread(file.uri, error)
             return None
+        if facts.without_offset:
+            self._doubtful.add(file.partition)
+            self._found(f"{facts.without_offset} records have no offset", file.uri, LAND_AGAIN)
+        return facts
 
     def _unread(self, uri: str, error: Exception) -> None:
         said = str(error).partition("\n")[0]
-        if isinstance(error, FileNotFoundError) or may_pass(error):
+        if isinstance(error, Unreadable):
+            self._found(said, uri, error.then)
+        elif isinstance(error, FileNotFoundError) or may_pass(error):
             self._unreachable.append(Finding(f"the store did not give the file: {said}", uri, AGAIN))
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
         elif isinstance(error, UnknownType):
             self._found(f"{said}, a type that DuckDB does not have", uri, "land the column in another type")
         else:
-            self._found(f"the file is truncated or no Parquet: {said}", uri, LAND_AGAIN)
+            self._found(f"the file is truncated or no {self._stream.written_as.noun}: {said}", uri, LAND_AGAIN)
 
-    def _read(self, parquet: pq.ParquetFile, file: NamedFile) -> tuple[int | None, int | None]:
-        """First and last offset, from the records themselves."""
-        offsets = parquet.read(columns=[self._stream.offset]).column(0)
-        if offsets.null_count:
-            self._doubtful.add(file.partition)
-            self._found(f"{offsets.null_count} records have no offset", file.uri, LAND_AGAIN)
-            return None, None
-        smallest = pc.min_max(offsets)
-        return smallest["min"].as_py(), smallest["max"].as_py()
-
-    def _check_offsets(self, file: NamedFile, footer: _Footer, first: int, last: int) -> None:
+    def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
         if file.start != first:
             self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, LAND_AGAIN)
         span = last + 1 - first
-        if span < footer.rows or (span > footer.rows and not self._stream.sparse):
-            what = "a gap" if span > footer.rows else "a duplicate"
-            then = LAND_AGAIN if span < footer.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
-            self._found(f"{footer.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then)
+        if span < facts.rows or (span > facts.rows and not self._stream.sparse):
+            what = "a gap" if span > facts.rows else "a duplicate"
+            then = LAND_AGAIN if span < facts.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
+            self._found(f"{facts.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then)
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -203,21 +182,21 @@ class _Discovery:
                     self._found(f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 
-    def _columns(self, files: Sequence[tuple[NamedFile, _Footer]]) -> Evolution:
+    def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
         """The columns of all files with records, with findings for what does not fit."""
         stream = self._stream
         known = self._known
         evolution = Evolution(known.columns, known.required, frozenset((stream.key, stream.offset)), self._casts())
-        in_order = [(file, footer) for file, footer in files if footer.rows] or files
-        for file, footer in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
+        in_order = [(file, facts) for file, facts in files if facts.rows] or files
+        for file, facts in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
             self._findings.extend(
                 replace(finding, what=f"{stream.name}: {finding.what}")
-                for finding in evolution.add(file.uri, file.partition, footer.columns)
+                for finding in evolution.add(file.uri, file.partition, facts.columns)
             )
         if in_order:
             first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
             self._check_column("key", stream.key, stream.key_format.column_types, types, first.uri)
-            self._check_column("offset", stream.offset, _OFFSET_TYPES, types, first.uri)
+            self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
             for name in stream.casts.keys() - types.keys():
                 then = f"correct its name; there are {', '.join(types)}"
                 self._found(f"there is no column {name!r} to cast", first.uri, then)
@@ -243,18 +222,3 @@ class _Discovery:
 
     def _found(self, what: str, where: str, then: str) -> None:
         self._findings.append(Finding(f"{self._stream.name}: {what}", where, then))
-
-
-def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:
-    """Smallest and largest value of a column as the footer has them; None if it does not."""
-    groups = [group for group in _groups(parquet, column) if group.num_values]
-    statistics = [group.statistics for group in groups]
-    if not all(group is not None and group.has_min_max and group.null_count == 0 for group in statistics):
-        return None
-    return min(group.min for group in statistics), max(group.max for group in statistics)
-
-
-def _groups(parquet: pq.ParquetFile, column: str) -> Iterator[pq.ColumnChunkMetaData]:
-    names = [parquet.schema.column(number).path for number in range(len(parquet.schema))]
-    for group in range(parquet.metadata.num_row_groups):
-        yield parquet.metadata.row_group(group).column(names.index(column))

@@ -1,4 +1,4 @@
-"""Landed files as a task reads them: the planned ones, row group by row group, and none that changed before.
+"""Landed files as a task reads them: the planned ones, part by part, and none that changed before.
 
 That none changed while it was read is seen at the audit, by one listing for all tasks.
 """
@@ -6,27 +6,26 @@ That none changed while it was read is seen at the audit, by one listing for all
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
 from sources.arrow_schema import arrow_schema
 from sources.file_columns import columns_of
+from sources.formats.landed_file import LandedFile, Unreadable
+from sources.formats.opening import open_landed
 from sources.pinned import changed, gone, restore
 from sources.reader import Batch
 from sources.s3 import reaching, split, version
 
 _UNREAD = "the file cannot be read"
-
-# Large enough that the work per batch does not count, small enough to stay near the processor.
-_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class _Pinned:
     """A file, open, as it was when the batch was planned."""
 
     file: InputFile
-    handle: pa.NativeFile
+    landed: LandedFile
 
 
 class LandedReader:
@@ -49,6 +48,7 @@ class LandedReader:
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
         self._restore = restore(pipeline)
+        self._anew = plan_anew(pipeline)
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -70,8 +70,8 @@ class LandedReader:
     @cached_property
     def _first_schema(self) -> pa.Schema:
         first = next(file for _, pinned in self._pinned for file in pinned)
-        with reaching(_UNREAD, first.file.path, self._restore):
-            return pq.ParquetFile(first.handle).schema_arrow.remove_metadata()
+        with self._reading(first.file):
+            return first.landed.schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
         wanted = list(dict.fromkeys(columns))
@@ -90,7 +90,8 @@ class LandedReader:
             pinned: list[_Pinned] = []
             for file in planned.files:
                 try:
-                    pinned.append(_Pinned(file, self._open_as_planned(file)))
+                    handle = self._open_as_planned(file)
+                    pinned.append(_Pinned(file, open_landed(self._declared, handle, file.start)))
                 except Refused as refusal:
                     findings.extend(refusal.findings)
             opened.append((planned, pinned))
@@ -99,15 +100,17 @@ class LandedReader:
         return opened
 
     def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with reaching(_UNREAD, pinned.file.path, self._restore):
-            file = pq.ParquetFile(pinned.handle, pre_buffer=True)
-            there = set(file.schema_arrow.names)
-            wanted = [name for name in columns if name in there]
-            # One row group at a time: that is all of the file that is held in memory.
-            for group in self._row_groups(file, pinned.file, planned):
-                batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=wanted, use_threads=False)
-                while (batch := next(batches, None)) is not None:
-                    yield batch
+        with self._reading(pinned.file):
+            yield from pinned.landed.batches(columns, planned.start, planned.end)
+
+    @contextmanager
+    def _reading(self, file: InputFile) -> Iterator[None]:
+        with reaching(_UNREAD, file.path, self._restore):
+            try:
+                yield
+            except Unreadable as error:
+                then = f"{error.then}, and run {self._anew}"
+                raise Refused(Finding(f"{_UNREAD}: {error}", file.path, then)) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
         """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""
@@ -144,20 +147,6 @@ class LandedReader:
         if finding := changed(file, *version(handle), self._restore):
             raise Refused(finding)
         return handle
-
-    def _row_groups(self, file: pq.ParquetFile, pinned: InputFile, planned: PlannedPartition) -> list[int]:
-        """The row groups that may hold planned offsets."""
-        groups = range(file.metadata.num_row_groups)
-        if planned.start <= pinned.start and pinned.end <= planned.end:
-            return list(groups)
-        return [group for group in groups if self._may_hold(file.metadata.row_group(group), planned)]
-
-    def _may_hold(self, group: pq.RowGroupMetaData, planned: PlannedPartition) -> bool:
-        columns = (group.column(number) for number in range(group.num_columns))
-        statistics = next(column.statistics for column in columns if column.path_in_schema == self._declared.offset)
-        if statistics is None or not statistics.has_min_max:
-            return True
-        return bool(statistics.min < planned.end and statistics.max >= planned.start)
 
 
 def _plain(field: pa.Field) -> pa.Field:

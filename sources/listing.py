@@ -28,10 +28,18 @@ def listed(store: S3Store, stream: str, starts: Mapping[str, str]) -> Iterator[F
 
 def objects_in(store: S3Store, stream: str, partition: int) -> Iterator[Found]:
     """All objects in the folder of one partition."""
-    after, more = "", True
+    return listed_between(store, folder(stream, partition))
+
+
+def listed_between(store: S3Store, prefix: str, after: str = "", last: str | None = None) -> Iterator[Found]:
+    """The objects whose keys start with a prefix, behind one key and up to another."""
+    more = True
     while more:
-        page = store.page(folder(stream, partition), after)
-        yield from page.objects
+        page = store.page(prefix, after)
+        for found in page.objects:
+            if last is not None and found.entry.key > last:
+                return
+            yield found
         after, more = page.objects[-1].entry.key if page.objects else "", page.more
 
 

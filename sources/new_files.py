@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,14 +11,9 @@ from partitioning.errors import Finding
 from partitioning.model.streams import InputFile, Stream
 from partitioning.sections import cut
 from sources.known import Known
-from sources.listing import folders, listed, objects_in
+from sources.layouts import Folders, folders_of, formats_of
 
 LAND_AGAIN = "remove the file and land it again"
-
-_FILE = re.compile(
-    r"partition=(?P<folder>0|[1-9][0-9]*)/(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,19})"
-    r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,66 +36,78 @@ class NewFiles:
     known: Known
     findings: list[Finding] = field(default_factory=list)
     _store: S3Store = field(init=False)
+    _folders: Folders = field(init=False)
 
     def __post_init__(self) -> None:
         self._store = S3Store(self.stream.source)
+        self._folders = folders_of(self.stream)
 
     def find(self) -> list[NamedFile]:
         """Files that begin where a partition was read up to, or later; before that the file that was read last.
 
         If that one is gone or was changed, the newest of those that are there comes in its place: it may hold more.
         """
-        known = self.known
-        there = self._named(listed(self._store, self.stream.name, known.starts(self.stream, self._some_keys())))
-        if not there and not self.findings and not self._some_keys(always=True):
+        known, new, newest_read = self.known, dict[str, NamedFile](), dict[int, NamedFile]()
+        starts = {} if self._folders.shows_all else known.starts(self.stream, self._some_keys())
+        for file in self._named(self._folders.listed(self._store, starts)):
+            is_read = file.start < known.committed(file.partition)
+            if is_read:
+                _keep_newest(newest_read, file)
+            if file.pinned or not is_read:
+                new[file.uri] = file
+        if not (new or newest_read or self.findings or self._some_keys(always=True)):
             self._nothing_there()
-        new = {file.uri: file for file in there if file.pinned or file.start >= known.committed(file.partition)}
         for number in known.read:
             last = known.last(number)
             if last is not None and (last.path not in new or new[last.path].pinned is None):
-                new |= {file.uri: file for file in self._newest_read(number)}
+                if not self._folders.shows_all:
+                    self._list_read(number, newest_read)
+                if number in newest_read:
+                    new[newest_read[number].uri] = newest_read[number]
         return list(new.values())
 
-    def _newest_read(self, partition: int) -> list[NamedFile]:
-        """The newest file of a partition that begins within what was read, if one is left."""
-        files = self._named(objects_in(self._store, self.stream.name, partition))
-        read = [file for file in files if file.start < self.known.committed(partition)]
-        return [max(read, key=lambda file: file.start)] if read else []
+    def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:
+        """Look for the newest file of a partition that begins within what was read."""
+        for file in self._named(self._folders.objects_in(self._store, partition)):
+            if file.start < self.known.committed(partition):
+                _keep_newest(newest, file)
 
     def _some_keys(self, *, always: bool = False) -> list[str]:
         """The first keys of the stream, if they are needed."""
         if self.known.knows_names and not always:
             return []
-        objects = self._store.page(folders(self.stream.name), "").objects
+        objects = self._store.page(self._folders.prefix, "").objects
         return [found.entry.key for found in objects if not found.entry.key.endswith("/")]
 
-    def _named(self, objects: Iterable[Found]) -> list[NamedFile]:
+    def _named(self, objects: Iterable[Found]) -> Iterator[NamedFile]:
         # A key that ends in a slash is a folder's marker; it holds no records.
         files = (self._parse(found) for found in objects if not found.entry.key.endswith("/"))
-        return [file for file in files if file is not None]
+        return (file for file in files if file is not None)
 
     def _parse(self, found: Found) -> NamedFile | None:
         stream, entry = self.stream, found.entry
         uri = f"{stream.source.rstrip('/')}/{entry.key}"
-        match = _FILE.fullmatch(entry.key.removeprefix(f"{stream.name}/"))
-        if match is None:
-            wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>.parquet"
-            self._found("the file's name cannot be read", uri, f"name it {wanted}, or remove it")
+        name = self._folders.parse(entry.key)
+        if name is None:
+            written = next(formats_of(stream, entry.key), None)
+            declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
+            self._found("the file's name cannot be read", uri, f"name it {self._folders.wanted}, or remove it{declare}")
             return None
-        folder, partition = int(match["folder"]), int(match["partition"])
         before = len(self.findings)
-        if match["stream"] != stream.name:
-            what = f"the file's name says stream {match['stream']!r}, its folder {stream.name!r}"
+        if name.stream != stream.name:
+            what = f"the file's name says stream {name.stream!r}, its folder {stream.name!r}"
             self._found(what, uri, LAND_AGAIN)
-        if folder != partition:
-            self._found(f"the file's name says partition {partition}, its folder {folder}", uri, LAND_AGAIN)
-        if folder >= stream.partitions:
-            what = f"partition {folder} is beyond the {stream.partitions} partitions that are declared"
+        if name.folder not in (None, name.partition):
+            what = f"the file's name says partition {name.partition}, its folder {name.folder}"
+            self._found(what, uri, LAND_AGAIN)
+        partition = name.partition if name.folder is None else name.folder
+        if partition >= stream.partitions:
+            what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
             self._found(what, uri, "declare the topic's partition count; if it has fewer now, move the old files away")
         if len(self.findings) > before:
             return None
         pinned = self.known.as_pinned(uri, entry.size, entry.etag)
-        return NamedFile(uri, entry, found.stored, folder, int(match["start"]), pinned)
+        return NamedFile(uri, entry, found.stored, name.partition, name.start, pinned)
 
     def _nothing_there(self) -> None:
         stream = self.stream
@@ -114,6 +120,13 @@ class NewFiles:
                 "the stream another name if its topic was made anew",
             )
             return
+        if self._store.page(f"{stream.name}/", "").objects:
+            self._found(
+                f"no file lies in a folder {self._folders.prefix}<n>/",
+                f"{stream.source.rstrip('/')}/{stream.name}/",
+                'declare layout="time" if the sink makes folders of hours or days',
+            )
+            return
         names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
         self._found(
             f"no such stream {stream.name!r}",
@@ -123,3 +136,9 @@ class NewFiles:
 
     def _found(self, what: str, where: str, then: str) -> None:
         self.findings.append(Finding(f"{self.stream.name}: {what}", where, then))
+
+
+def _keep_newest(newest: dict[int, NamedFile], file: NamedFile) -> None:
+    kept = newest.get(file.partition)
+    if kept is None or kept.start < file.start:
+        newest[file.partition] = file

@@ -10,7 +10,7 @@ from partitioning.errors import Finding, plan_anew
 from partitioning.model.plan import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile
-from sources.listing import folder, listed
+from sources.layouts import folders_of
 
 
 def restore(pipeline: str) -> str:
@@ -70,13 +70,7 @@ def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str
     """What the source lists under these paths."""
     declared = planned[-1].declared
     source = f"{declared.source.rstrip('/')}/"
-    keys_by_folder = dict[str, list[str]]()
-    for stream in planned:
-        for partition in stream.partitions:
-            keys = keys_by_folder.setdefault(folder(stream.name, partition.partition), [])
-            keys.extend(file.path.removeprefix(source) for file in partition.files)
-    # Behind the first file, but for its last letter; behind all, where none is planned.
-    starts = {in_folder: min(keys)[:-1] if keys else f"{in_folder}~" for in_folder, keys in keys_by_folder.items()}
-    entries = (found.entry for found in listed(S3Store(source), declared.name, starts))
-    uris = ((f"{source}{entry.key}", entry) for entry in entries)
+    partitions = [partition for stream in planned for partition in stream.partitions]
+    objects = folders_of(declared).planned(S3Store(source), partitions)
+    uris = ((f"{source}{found.entry.key}", found.entry) for found in objects)
     return {uri: entry for uri, entry in uris if uri in paths}

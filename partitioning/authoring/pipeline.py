@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
-from msgspec import UNSET
-
+from partitioning.authoring.declared import Declared, stream_of
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Finding, Refused
@@ -16,9 +15,8 @@ from partitioning.imports import import_path
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.schemes import Scheme
-from partitioning.model.streams import DENSE, Format, NullKeys, Stream, sparseness
+from partitioning.model.streams import Stream
 from partitioning.values import replace
 
 T = TypeVar("T")
@@ -106,34 +104,9 @@ class Pipeline:
         """Streams, steps and writes as one value."""
         return Graph(self.streams, self.steps, self.writes)
 
-    def stream(
-        self,
-        name: str,
-        *,
-        key: str,
-        partitions: int,
-        source: str | None = None,
-        key_format: str = KeyFormat.STRING,
-        offset: str = "_offset",
-        null_keys: str = NullKeys.REFUSE,
-        hash: str = MURMUR2,
-        offsets: str = DENSE,
-        cast: Mapping[str, str] | None = None,
-        format: str = Format.PARQUET,
-        columns: Mapping[str, str] | None = None,
-        schema: str | None = None,
-    ) -> Flow:
-        """Declare an input whose new records are read once, batch by batch.
-
-        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
-        are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared. Avro that lies in a broker has the
-        given `schema`, or that of the registry.
-        """
-        missing = sparseness(offsets, f"stream {name!r}")
-        words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns, "schema": schema}
-        return self._declare(name, source, key, partitions, words | told, table=False)
+    def stream(self, name: str, *, key: str, partitions: int, **declared: Unpack[Declared]) -> Flow:
+        """Declare an input whose new records are read once, batch by batch. `Declared` has what else may be said."""
+        return self._declare(stream_of(name, key, partitions, self.source, table=False, **declared))
 
     def table(
         self,
@@ -141,35 +114,18 @@ class Pipeline:
         *,
         key: str,
         partitions: int,
-        source: str | None = None,
-        key_format: str = KeyFormat.STRING,
-        offset: str = "_offset",
-        null_keys: str = NullKeys.REFUSE,
-        hash: str = MURMUR2,
-        offsets: str = DENSE,
-        cast: Mapping[str, str] | None = None,
-        format: str = Format.PARQUET,
-        columns: Mapping[str, str] | None = None,
-        schema: str | None = None,
         deletes: str | None = None,
         kept: bool = False,
+        **declared: Unpack[Declared],
     ) -> Flow:
         """Declare an input of which the latest record of each key counts; if the SQL condition `deletes` is true of
         that one, none does.
 
         Every batch reads all of it; or what is new, if it is `kept` from batch to batch as state of the step
-        `<name>.kept`.
-
-        Of `offsets` that are "sparse(N)" some may be missing, between two files up to N. `cast` names columns that
-        are read as another type than some files have, by DuckDB's names. Records in the `format` "json" do not say what
-        `columns` they have, and of which types: those of interest are declared. Avro that lies in a broker has the
-        given `schema`, or that of the registry.
+        `<name>.kept`. `Declared` has what else may be said.
         """
-        missing = sparseness(offsets, f"stream {name!r}")
-        words = {"key_format": key_format, "null_keys": null_keys, "format": format}
-        told: dict[str, Any] = {"offset": offset, "hash": hash, "sparse": missing, "cast": cast, "columns": columns}
-        told |= {"schema": schema, "kept": kept or UNSET}
-        return self._declare(name, source, key, partitions, words | told, table=True)._as_table(deletes, kept=kept)
+        stream = stream_of(name, key, partitions, self.source, table=True, kept=kept, **declared)
+        return self._declare(stream)._as_table(deletes, kept=kept)
 
     def flow(self, name: str) -> Flow:
         """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
@@ -180,17 +136,7 @@ class Pipeline:
             )
         return self._flows[name]
 
-    def _declare(
-        self,
-        name: str,
-        source: str | None,
-        key: str,
-        partitions: int,
-        words: dict[str, Any],
-        *,
-        table: bool,
-    ) -> Flow:
-        stream = Stream(name, source or self.source, key, partitions, table=table, **words).checked()
+    def _declare(self, stream: Stream) -> Flow:
         flow = Flow(self, stream.name, stream.name, stream.key, stream.key_format)
         self._once(flow)
         self._streams[stream.name] = stream

@@ -105,7 +105,9 @@ class _Origins:
             return {
                 "source": declared.source,
                 "key": (declared.key, declared.key_format),
-                "offset column": declared.offset,
+                "offset column": None if declared.counted else declared.offset,
+                "format": declared.written_as,
+                "declared columns": tuple(sorted(declared.columns.items())) if declared.columns else (),
                 "records without a key": declared.null_keys,
                 "declaration as a table": declared.table,
             }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, assert_never
@@ -11,10 +11,10 @@ from typing import Literal, assert_never
 from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused
-from partitioning.model.offsets import Span, check_name
-from partitioning.model.placement import MURMUR2, KeyFormat, hash_findings
-from partitioning.model.sources import KafkaSource, LandedSource, Source, source_findings, source_of
-from partitioning.values import Value, replace
+from partitioning.model.offsets import Span
+from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
+from partitioning.values import Value
 
 
 class NullKeys(StrEnum):
@@ -35,6 +35,28 @@ class Format(StrEnum):
     JSON = "json"
     BYTES = "bytes"
 
+    @property
+    def noun(self) -> str:
+        """What a sentence calls it."""
+        match self:
+            case Format.PARQUET:
+                return "Parquet"
+            case Format.AVRO:
+                return "Avro"
+            case Format.JSON:
+                return "JSON"
+            case Format.BYTES:
+                return "bytes"
+            case _:
+                assert_never(self)
+
+
+class Layout(StrEnum):
+    """In which folders a stream's files lie: one for each partition, or those of a time, which may be any."""
+
+    PARTITION = "partition"
+    TIME = "time"
+
 
 class Sparse(Value, frozen=True):
     """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
@@ -50,6 +72,8 @@ class Sparse(Value, frozen=True):
 
 
 DENSE = "dense"
+# The column of offsets, unless another is named.
+OFFSET = "_offset"
 # Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
 USUAL_GAP = 100
 # Of a stream that is read from its broker, which says what there is: all but what lies before the log's start.
@@ -75,7 +99,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
 
 
 class Stream(Value, frozen=True):
-    """A named input: a Kafka topic landed as Parquet files in the Kafka Connect S3 sink's layout, or in its broker.
+    """A named input: a Kafka topic, landed in files as Kafka Connect's S3 sink does, or in its broker.
 
     `source` is the URI of the topics folder, or of the brokers. `table` streams hold the state of things: every batch
     reads them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
@@ -83,8 +107,9 @@ class Stream(Value, frozen=True):
     `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
     offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
     not as Parquet; `columns` and their types are declared where records do not say them, and the Avro `schema` where
-    no registry has it. Of a table that is `kept` as state, a batch reads what is new. Plans of other streams say
-    nothing of all these.
+    no registry has it. `layout` says in which folders files lie, if not in those of partitions. If offsets are
+    `counted`, records do not have them: a file's name says the first, and the others follow. Of a table that is `kept`
+    as state, a batch reads what is new. Plans of other streams say nothing of all these.
     """
 
     name: str
@@ -92,7 +117,7 @@ class Stream(Value, frozen=True):
     key: str
     partitions: int
     key_format: KeyFormat = KeyFormat.STRING
-    offset: str = "_offset"
+    offset: str = OFFSET
     null_keys: NullKeys = NullKeys.REFUSE
     hash: str = MURMUR2
     table: bool = False
@@ -101,7 +126,14 @@ class Stream(Value, frozen=True):
     format: Format | UnsetType = UNSET
     columns: Mapping[str, str] | UnsetType = UNSET
     schema: str | UnsetType = UNSET
+    layout: Layout | UnsetType = UNSET
+    counted: Literal[True] | UnsetType = UNSET
     kept: Literal[True] | UnsetType = UNSET
+
+    @property
+    def lies_by(self) -> Layout:
+        """In which folders its files lie."""
+        return self.layout or Layout.PARTITION
 
     @property
     def origin(self) -> Source:
@@ -135,81 +167,6 @@ class Stream(Value, frozen=True):
         if not self.table:
             return "stream"
         return "table, kept" if self.kept else "table, read whole"
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All that is wrong with the declaration itself."""
-        findings = []
-
-        def wrong(what: str, then: str) -> None:
-            findings.append(Finding(what, f"stream {self.name!r}", then))
-
-        if not self.key or self.key.lower() in {self.offset.lower(), "_partition"}:
-            wrong(f"{self.key!r} cannot be the key column", "name the column that holds the record's key")
-        if self.partitions < 1:
-            wrong(f"{self.partitions} partitions declared", "declare the topic's count, 1 or more")
-        if self.key_format not in tuple(KeyFormat):
-            wrong(f"unknown key format {self.key_format!r}", f"use one of {', '.join(KeyFormat)}")
-        if self.null_keys not in tuple(NullKeys):
-            wrong(f"unknown null-key policy {self.null_keys!r}", f"use one of {', '.join(NullKeys)}")
-        for name in self.casts.keys() & {self.key, self.offset}:
-            wrong(f"column {name!r} cannot be cast", "keys and offsets are read as they were landed")
-        if self.kept and self.null_keys == NullKeys.OWN_TASK:
-            wrong("records without a key cannot be kept by key", 'use null_keys="refuse" or "drop", or leave kept= out')
-        for what, then in self._format_findings():
-            wrong(what, then)
-        findings.extend(hash_findings(self.hash, self.key_format, f"stream {self.name!r}"))
-        findings.extend(source_findings(self.origin, f"stream {self.name!r}"))
-        return tuple(findings)
-
-    def _format_findings(self) -> Iterator[tuple[str, str]]:
-        if self.written_as not in tuple(Format):
-            yield f"unknown format {self.format!r}", f"use one of {', '.join(Format)}"
-            return
-        if self.written_as == Format.JSON and not self.columns:
-            yield "JSON does not say of which types its columns are", "declare columns={name: type}"
-        elif self.written_as != Format.JSON and self.columns:
-            yield f"columns are declared, and {self.written_as} says them itself", "leave columns= out"
-        match self.origin:
-            case LandedSource():
-                yield from self._findings_of_landed()
-            case KafkaSource():
-                yield from self._findings_of_kafka()
-
-    def _findings_of_landed(self) -> Iterator[tuple[str, str]]:
-        if self.written_as == Format.BYTES:
-            yield "landed files are not plain bytes", "use the format that they are written in"
-        if self.schema:
-            yield "a schema is given, and landed files say their own", "leave schema= out"
-
-    def _findings_of_kafka(self) -> Iterator[tuple[str, str]]:
-        if self.written_as == Format.PARQUET:
-            yield "a broker holds no Parquet", 'declare how its values are written: format="json", "avro" or "bytes"'
-        if self.schema and self.written_as != Format.AVRO:
-            yield f"a schema is given, and {self.written_as} needs none", "leave schema= out"
-        if self.sparse not in (UNSET, BY_THE_BROKER):
-            yield "the broker itself knows which offsets there are", "leave offsets= out"
-        if self.casts and self.written_as != Format.AVRO:
-            yield f"columns are cast, and {self.written_as} has the types that are declared", "leave cast= out"
-        if TIMESTAMP in {self.key, self.offset}:
-            yield f"the column {TIMESTAMP!r} holds the records' timestamps", "give the key or the offset another name"
-        for name in (self.columns or {}).keys() & {self.key, self.offset, TIMESTAMP}:
-            yield f"column {name!r} is not of the value: the record has it beside", "leave it out of columns="
-
-    def checked(self) -> Stream:
-        """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
-        check_name(self.name, "stream")
-        if findings := self.findings():
-            raise Refused(*findings)
-        return replace(
-            self,
-            sparse=BY_THE_BROKER if isinstance(self.origin, KafkaSource) else self.sparse,
-            key_format=KeyFormat(self.key_format),
-            null_keys=NullKeys(self.null_keys),
-            format=UNSET if self.written_as == Format.PARQUET else Format(self.written_as),
-            cast=self.cast or UNSET,
-            columns=self.columns or UNSET,
-            schema=self.schema or UNSET,
-        )
 
 
 def is_read_whole(stream: Stream, before: Stream | None) -> bool:

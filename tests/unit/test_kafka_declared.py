@@ -12,6 +12,7 @@ from pyspark import SparkConf
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused, Unreachable
+from partitioning.model.misdeclared import checked
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import BY_THE_BROKER, Stream
 from sources.kafka.cluster import Cluster
@@ -32,7 +33,7 @@ def test_a_stream_is_read_from_the_brokers_that_its_source_names() -> None:
     stream = declared()
     assert stream.origin == KafkaSource(("broker-a:9092", "broker-b:9092"))
     assert (stream.sparse, stream.counted_by_plan) == (BY_THE_BROKER, False)
-    assert stream.checked() == stream
+    assert checked(stream) == stream
 
 
 def test_a_landed_stream_says_nothing_of_it() -> None:

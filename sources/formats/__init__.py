@@ -1,0 +1,1 @@
+"""Formats of landed files, each read in the same way."""

@@ -1,0 +1,150 @@
+"""Streams in other formats than Parquet whose columns, or whose declaration, change between batches."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import msgspec
+import pytest
+
+from batches import steps
+from batches.planning import preview
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from tests.batches import erase, rows
+from tests.running import run_and_publish
+
+KEYS = {"ad": "VARCHAR"}
+
+
+def views(store: S3Store, select: str = "n", **declared: Any) -> Pipeline:
+    made = Pipeline("evolving", source=f"{store.root}/topics")
+    made.stream("views", key="ad", partitions=1, hash="opaque", **declared).select(select).write("seen")
+    return made
+
+
+def in_json(store: S3Store, select: str = "n", **columns: str) -> Pipeline:
+    return views(store, select, format="json", columns=KEYS | columns)
+
+
+def land(store: S3Store, first: int, data: bytes, ending: str) -> str:
+    key = f"topics/views/partition=0/views+0+{first:010}.{ending}"
+    store.put(key, data)
+    return key
+
+
+def land_json(store: S3Store, first: int, *records: Mapping[str, Any]) -> str:
+    lines = [msgspec.json.encode({**record, "_offset": first + n}) for n, record in enumerate(records)]
+    return land(store, first, b"\n".join(lines), "json")
+
+
+def land_avro(store: S3Store, first: int, types: Mapping[str, Any], *records: Mapping[str, Any]) -> str:
+    fields = [{"name": name, "type": kind} for name, kind in {**types, "_offset": "long"}.items()]
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "View", "fields": fields}
+    fastavro.writer(sink, schema, [{**record, "_offset": first + n} for n, record in enumerate(records)])
+    return land(store, first, sink.getvalue(), "avro")
+
+
+def run(store: S3Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
+    """All rows after the next batch."""
+    ref, sentence = steps.plan(made, store.root)
+    assert ref is not None, sentence
+    run_and_publish(ref, docs)
+    return rows(store.root, "seen")
+
+
+def refusal(store: S3Store, made: Pipeline) -> str:
+    with pytest.raises(Refused) as caught:
+        preview(made, store)
+    return str(caught.value)
+
+
+def test_a_column_of_json_is_there_as_soon_as_it_is_declared(store: S3Store, tmp_path: Path) -> None:
+    land_json(store, 0, {"ad": "a", "n": 1, "page": "home"})
+    assert run(store, in_json(store, "n::BIGINT AS n", n="INTEGER"), tmp_path) == [("a", 1)]
+    land_json(store, 1, {"ad": "b", "n": 2**40, "page": "cart"}, {"ad": "c"})
+    wider = in_json(store, "n::BIGINT AS n, page", n="BIGINT", page="VARCHAR")
+    assert run(store, wider, tmp_path) == [("a", 1, None), ("b", 2**40, "cart"), ("c", None, None)]
+
+
+def test_a_column_of_json_is_gone_with_its_declaration(store: S3Store, tmp_path: Path) -> None:
+    land_json(store, 0, {"ad": "a", "n": 1, "page": "home"})
+    run(store, in_json(store, "n", n="INTEGER", page="VARCHAR"), tmp_path)
+    land_json(store, 1, {"ad": "b", "n": 2, "page": "cart"})
+    assert "page" in refusal(store, in_json(store, "n, page", n="INTEGER"))
+    assert run(store, in_json(store, "n", n="INTEGER"), tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: S3Store, tmp_path: Path) -> None:
+    land_json(store, 0, {"ad": "a", "n": 1})
+    run(store, in_json(store, n="INTEGER"), tmp_path)
+    land_json(store, 1, {"ad": "b", "n": "2"})
+    assert "columns differ: n is VARCHAR, not INTEGER" in refusal(store, in_json(store, n="VARCHAR"))
+    made = views(store, format="json", columns=KEYS | {"n": "VARCHAR"}, cast={"n": "INTEGER"})
+    assert run(store, made, tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_columns_of_avro_are_added_dropped_and_widened(store: S3Store, tmp_path: Path) -> None:
+    made = views(store, "n::BIGINT AS n, page", format="avro")
+    text = ["null", "string"]
+    land_avro(store, 0, {"ad": text, "n": "int", "page": text}, {"ad": "a", "n": 1, "page": "home"})
+    assert run(store, made, tmp_path) == [("a", 1, "home")]
+    land_avro(store, 1, {"more": "boolean", "n": "long", "ad": text}, {"ad": "b", "n": 2**40, "more": True})
+    assert run(store, made, tmp_path) == [("a", 1, "home"), ("b", 2**40, None)]
+    land_avro(store, 2, {"ad": text, "n": "string"}, {"ad": "c", "n": "3"})
+    assert "columns differ: n is VARCHAR, not BIGINT" in refusal(store, made)
+
+
+def test_a_stream_goes_on_in_another_format_once_the_files_of_the_old_one_are_gone(
+    store: S3Store, tmp_path: Path
+) -> None:
+    old = land_json(store, 0, {"ad": "a", "n": 1})
+    run(store, in_json(store, n="BIGINT"), tmp_path)
+    made = views(store, format="avro")
+    land_avro(store, 1, {"ad": "string", "n": "long"}, {"ad": "b", "n": 2})
+    assert "if the sink writes JSON, declare format='json'" in refusal(store, made)
+    erase(store.root, old)
+    assert run(store, made, tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_offsets_go_on_whether_they_are_written_or_counted(store: S3Store, tmp_path: Path) -> None:
+    types = {"ad": "string", "n": "long"}
+    land_avro(store, 0, types, {"ad": "a", "n": 1})
+    assert run(store, views(store, format="avro"), tmp_path) == [("a", 1)]
+    # Counted as another column, since files have one of the usual name.
+    land_avro(store, 1, types, {"ad": "b", "n": 2})
+    counted = views(store, format="avro", offset=None)
+    assert "declare offset='_offset'" in refusal(store, counted)
+    assert run(store, views(store, format="avro"), tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: S3Store, tmp_path: Path) -> None:
+    lines = [{"ad": f"a{offset}", "n": offset, "_offset": offset} for offset in (0, 2, 5)]
+    land(store, 0, b"\n".join(map(msgspec.json.encode, lines)), "json")
+    declared: dict[str, Any] = {"format": "json", "columns": KEYS | {"n": "INTEGER"}}
+    assert "3 records have the offsets [0,6): a gap" in refusal(store, views(store, **declared))
+    assert run(store, views(store, **declared, offsets="sparse"), tmp_path) == [("a0", 0), ("a2", 2), ("a5", 5)]
+
+
+def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: S3Store, tmp_path: Path) -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
+    made = views(store, "n::VARCHAR AS n", format="avro")
+    land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 40)})
+    with pytest.raises(Refused) as caught:
+        run(store, made, tmp_path)
+    (finding,) = caught.value.findings
+    assert "column 'n' cannot be read as decimal128(38, 2)" in finding.what
+    assert finding.then.startswith("land the column in a type that holds its values, and run ")
+    land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 36)})
+    _, ref, _ = steps.replan(made, store.root, DEFAULTS, "landed again")
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert rows(store.root, "seen") == [("a", f"{'1' * 36}.00")]

@@ -1,0 +1,157 @@
+"""Files in folders of hours: late ones are found in any of them, and only new ones are opened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from batches import steps
+from batches.planning import preview
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents import store as stores
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.model.plan import Plan
+from partitioning.model.streams import Layout
+from sources.known import Known
+from sources.landed import discover
+from sources.new_files import NewFiles
+from sources.pinned import not_as_planned
+from tests.batches import erase
+from tests.faults import FaultProxy
+from tests.running import run_and_publish
+from tests.written import WRITERS, file_key, row
+
+WRITER = next(writer for writer in WRITERS if str(writer) == "json-plain")
+HOURS, ROWS = 12, 2
+
+
+def views(store: S3Store, partitions: int = 2) -> Pipeline:
+    made = Pipeline("hourly", source=f"{store.root}/topics")
+    flow = made.stream(
+        "views", key="member", partitions=partitions, hash="opaque", offset=None, layout="time", **WRITER.declared
+    )
+    flow.select("n").write("seen")
+    return made
+
+
+def land(store: S3Store, hour: int, partition: int, first: int, rows: int = ROWS) -> str:
+    """Land a file; gives its key below the store's root."""
+    key = f"topics/{file_key(WRITER, Layout.TIME, partition, first, hour)}"
+    store.put(key, WRITER.write([row(first + n) for n in range(rows)], None))
+    return key
+
+
+def published(store: S3Store, made: Pipeline, docs: Path) -> Plan:
+    ref, sentence = steps.plan(made, store.root)
+    assert ref is not None, sentence
+    run_and_publish(ref, docs)
+    return ref.load()[1]
+
+
+def ranges(store: S3Store) -> list[str]:
+    """What the next batch reads."""
+    plan = preview(views(store), store).plan
+    return [str(offsets) for offsets in plan.ranges()] if plan else []
+
+
+def refused(made: Pipeline, store: S3Store) -> Finding:
+    with pytest.raises(Refused) as caught:
+        preview(made, store)
+    return caught.value.findings[0]
+
+
+@pytest.fixture
+def landed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """A published batch of a file an hour from both partitions. One listing gives only ten keys."""
+    for hour in range(HOURS):
+        for partition in range(2):
+            land(store, hour, partition, hour * ROWS)
+    published(store, views(store), tmp_path)
+    monkeypatch.setattr(stores, "PAGE_KEYS", 10)
+    return store
+
+
+def last(store: S3Store) -> Plan:
+    plan = Ledger(store, "hourly").standing().published
+    assert plan is not None
+    return plan
+
+
+def requests(proxy: FaultProxy, pattern: str, do: Callable[[], object]) -> int:
+    proxy.spoil("503 before storing", "GET|HEAD", pattern, times=0)
+    do()
+    return proxy.heal()
+
+
+def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: S3Store, tmp_path: Path) -> None:
+    land(landed, 3, 0, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
+    published(landed, views(landed), tmp_path)
+    land(landed, HOURS, 0, HOURS * ROWS + ROWS)
+    land(landed, 0, 1, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[26,28)", "views-1@[24,26)"]
+
+
+def test_all_folders_are_listed_and_only_new_files_opened(landed: S3Store, proxy: FaultProxy) -> None:
+    made, plan, opened = views(landed), last(landed), r"^[^?]*views\+\d\+\d+\.json"
+    assert requests(proxy, r"list-type=2.*topics/views", lambda: discover(made.streams, plan)) == -(-2 * HOURS // 10)
+    assert requests(proxy, opened, lambda: discover(made.streams, plan)) == 0
+    land(landed, 3, 0, HOURS * ROWS)
+    one_file = requests(proxy, opened, lambda: discover(made.streams, plan))
+    assert 1 <= one_file <= 2
+    # What was read before the last batch is not even kept in mind.
+    stream = made.streams[0]
+    land(landed, 5, 0, 0)
+    found = NewFiles(stream, Known.by(stream, plan)).find()
+    assert len(found) == 2 * HOURS + 1
+
+
+def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: S3Store, proxy: FaultProxy) -> None:
+    late = land(landed, 3, 0, HOURS * ROWS)
+    plan = preview(views(landed), landed).plan
+    assert plan is not None
+    assert requests(proxy, r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, "hourly"))) == 1
+    assert list(not_as_planned(plan.streams, "hourly")) == []
+    landed.put(late, WRITER.write([row(0)], None))
+    (finding,) = not_as_planned(plan.streams, "hourly")
+    assert "the file was changed since the batch was planned" in finding.what
+    erase(landed.root, late)
+    (finding,) = not_as_planned(plan.streams, "hourly")
+    assert finding.what == "the file is gone since the batch was planned"
+
+
+def test_files_that_were_read_may_go(landed: S3Store) -> None:
+    plan = last(landed)
+    read = [file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files]
+    erase(landed.root, *read[:-1])
+    assert ranges(landed) == []
+    erase(landed.root, read[-1])
+    assert ranges(landed) == []
+    land(landed, 0, 0, HOURS * ROWS)
+    assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
+    land(landed, 0, 0, HOURS * ROWS + ROWS)
+    erase(landed.root, f"topics/{file_key(WRITER, Layout.TIME, 0, HOURS * ROWS, 0)}")
+    assert "[24,26) is lost" in refused(views(landed), landed).what
+
+
+def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store) -> None:
+    plan = last(landed)
+    erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
+    land(landed, 0, 0, 0, rows=30)
+    assert ranges(landed) == ["views-0@[24,30)", "views-1@[24,24)"]
+
+
+def test_names_decide_and_each_object_has_to_have_one(landed: S3Store) -> None:
+    finding = refused(views(landed, partitions=1), landed)
+    assert "partition 1 is beyond the 1 partitions that are declared" in finding.what
+    landed.put("topics/views/year=2026/views+0+24.json", b"")
+    assert "the file's name cannot be read" in refused(views(landed), landed).what
+    landed.delete("topics/views/year=2026/views+0+24.json")
+    landed.put("topics/views/year=2026/clicks+0+0000000024.json", b"")
+    finding = refused(views(landed), landed)
+    assert re.search("says stream 'clicks', its folder 'views'", finding.what)

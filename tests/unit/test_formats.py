@@ -1,0 +1,90 @@
+"""Formats of landed files at their edges: blocks and lines that end anywhere, files without records, many errors."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pyarrow as pa
+import pytest
+from msgspec import UNSET
+
+from partitioning.model.misdeclared import checked
+from partitioning.model.streams import Format, Stream
+from sources.formats import avro, json_lines
+from sources.formats.landed_file import LandedFile, Unreadable
+from sources.formats.opening import open_landed
+from tests.written import WRITERS, Writer, row, values
+
+ROWS = [row(number) for number in range(30)]
+PLAIN = next(writer for writer in WRITERS if str(writer) == "json-plain")
+
+
+def opened(writer: Writer, data: bytes, *, counted: bool = False) -> LandedFile:
+    stream = checked(Stream("views", "s3://landing", "member", 1, counted=counted or UNSET, **writer.declared))
+    return open_landed(stream, pa.BufferReader(data), 0)
+
+
+@pytest.mark.parametrize("writer", [writer for writer in WRITERS if writer.format is not Format.PARQUET], ids=str)
+@pytest.mark.parametrize("size", [2, 7, 1000])
+def test_blocks_may_end_anywhere(writer: Writer, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "_BLOCK", size)
+    monkeypatch.setattr(avro, "_BATCH_BYTES", size)
+    monkeypatch.setattr(avro, "_FETCHED", size)
+    file = opened(writer, writer.write(ROWS, 0))
+    assert (file.facts().rows, file.facts().first, file.facts().last) == (30, 0, 29)
+    batches = list(file.batches(file.schema.names, 0, 30))
+    assert values(iter(batches)) == [{**one, "_offset": offset} for offset, one in enumerate(ROWS)]
+    assert len(batches) > 1
+
+
+@pytest.mark.parametrize("size", [1, 100, 1 << 20])
+def test_the_line_that_is_wrong_is_named_whatever_block_it_is_in(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "_BLOCK", size)
+    lines = PLAIN.write(ROWS, 0).splitlines()
+    lines[16] = lines[16].replace(b'"good":true', b'"good":1')
+    lines[20] = b"{"
+    for ending in (b"\n", b"\r\n", b"\n\n"):
+        file = opened(PLAIN, ending.join(lines))
+        number = 17 if ending != b"\n\n" else 33
+        with pytest.raises(Unreadable, match=re.escape(f"line {number}: column 'good' is not BOOLEAN")):
+            file.facts()
+
+
+def test_text_that_is_no_utf_8_is_refused() -> None:
+    with pytest.raises(Unreadable, match="line 2 is no JSON object: 'utf-8' codec"):
+        opened(PLAIN, b'{"_offset":0}\n{"member":"\xff"}\n').facts()
+
+
+def test_a_line_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines, "_BLOCK", 100)
+    monkeypatch.setattr(json_lines, "_LONGEST_LINE", 300)
+    with pytest.raises(Unreadable, match="a line is longer than") as caught:
+        opened(PLAIN, gzip.compress(b'{"member":"' + b"a" * 1000)).facts()
+    assert caught.value.then == "land it as several records"
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("writer", WRITERS, ids=str)
+def test_a_file_may_have_no_records(writer: Writer, counted: bool) -> None:
+    file = opened(writer, writer.write([], None if counted else 0), counted=counted)
+    facts = file.facts()
+    assert (facts.rows, facts.first, facts.last) == (0, None, None)
+    assert values(file.batches(["member", "_offset"], 0, 9)) == []
+
+
+@pytest.mark.parametrize("writer", WRITERS, ids=str)
+def test_a_file_that_is_cut_off_anywhere_is_refused_or_has_all_it_says(writer: Writer) -> None:
+    """Where lines or blocks end, a file that is cut off is a whole one with fewer records."""
+    data = writer.write(ROWS, 0)
+    refused = 0
+    for end in range(1, len(data), max(1, len(data) // 60)):
+        file = opened(writer, data[:end])
+        try:
+            rows = file.facts().rows
+            read = values(file.batches(["n", "_offset"], 0, 30))
+        except (Unreadable, pa.ArrowException, OSError):
+            refused += 1
+            continue
+        assert read == [{"n": one["n"], "_offset": offset} for offset, one in enumerate(ROWS[:rows])]
+    assert refused > 40
