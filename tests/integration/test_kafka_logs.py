@@ -74,7 +74,9 @@ def test_aborted_and_open_transactions_are_not_read_and_what_is_missing_is_repor
         assert counts(store) == {"a": 2, "b": 1}
         # Three records, three of the aborted transaction, and three ends of transactions.
         assert str(ref.load()[1].ranges()[0]) == f"{topic}-0@[0,9)"
+        assert f"Of {topic} records are offsets, some of which may have none" in steps.plan_page(ref)
         report = steps.report(ref, tmp_path)
+        assert "(3 records in 1 stream partition," in report
         assert f"| {topic}-0@[0,9) | 6       | in the topic's log | the broker holds no more" in report
         assert preview(made, store).plan is None
 
