@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from typer.testing import CliRunner
 
 from batches import steps
@@ -34,7 +35,7 @@ from sources.reader import Batch
 from spark_jobs.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
-from tests.kafka import COLUMNS, TAILS, counted, new_topic, produce, remove_before, transactions, views
+from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
 from tests.running import run_and_publish, run_groups, silently, task_receipts
 from tests.sparse import published
@@ -207,6 +208,17 @@ def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
     produce(kafka, topic, views(["a"]))
     published(store, made, tmp_path)
     assert committed(kafka, topic, "coset.counted")[0].offset == 2
+
+
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
+def test_what_a_broker_does_not_allow_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, operation: AclOperation
+) -> None:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(["a"]))
+    deny(kafka, topic, operation)
+    with pytest.raises(Refused, match=r"the broker does not accept who asks \(TOPIC_AUTHORIZATION_FAILED\)"):
+        published(store, counted(kafka, topic, 1), tmp_path)
 
 
 def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
