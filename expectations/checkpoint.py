@@ -274,9 +274,22 @@ def _why(
 ) -> Judged:
     asked = sum(len(answer.results) for answer in answers)
     of_streams = coverage[coverage["input"].isin([stream.name for stream in plan.streams])]
-    read = of_streams[["input", "partition"]].drop_duplicates()
+    read = of_streams.drop_duplicates(["input", "partition"])
     lost = sum(len(loss) for loss in plan.lost)
-    return Judged(plan.records, len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed, lost)
+    return Judged(
+        _records(plan, read), len(read), int(coverage["keys"].sum()), plan.key_sample, asked, asked - failed, lost
+    )
+
+
+def _records(plan: Plan, read: pd.DataFrame) -> int:
+    """How many records there were, by the plan, or where it cannot know by who read them."""
+    by_readers = read.groupby("input")["planned"].sum()
+    return sum(
+        sum(partition.records for partition in stream.partitions)
+        if stream.declared.counted_by_plan
+        else int(by_readers[stream.name])
+        for stream in plan.streams
+    )
 
 
 def _plain(

@@ -11,7 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from demo.kafka_server import KafkaServer
@@ -57,6 +64,19 @@ def remove_before(kafka: KafkaServer, topic: str, partition: int, offset: int) -
     with admin(kafka) as client:
         place = TopicPartition(topic, partition, offset)
         client.delete_records([place])[place].result()
+
+
+def deny(kafka: KafkaServer, topic: str, operation: AclOperation) -> None:
+    """Forbid everybody to do something with a topic."""
+    rule = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, AclPermissionType.DENY
+    )
+    others = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW
+    )
+    with admin(kafka) as client:
+        for answer in client.create_acls([rule, others]).values():
+            answer.result()
 
 
 def delete(kafka: KafkaServer, topic: str) -> None:

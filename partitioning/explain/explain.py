@@ -77,8 +77,16 @@ def _streams(plan: Plan, records: int) -> Section:
     notes = (
         f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
+        *_in_brokers(plan),
     )
     return section("Streams", columns, [_stream(stream) for stream in plan.streams], notes)
+
+
+def _in_brokers(plan: Plan) -> Iterator[str]:
+    names = [stream.name for stream in plan.streams if not stream.declared.counted_by_plan]
+    if names:
+        listed = " and ".join(names)
+        yield f"Of {listed} records are offsets, some of which may have none in the topic's log; bytes are an estimate."
 
 
 def _stream(stream: PlannedStream) -> tuple[str, ...]:

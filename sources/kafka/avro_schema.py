@@ -31,6 +31,7 @@ _LOGICAL = {
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
 }
+_MOST_DIGITS = 38
 _THEN = "write values whose schema is a record of fields with one type each, which may be null"
 
 
@@ -66,6 +67,8 @@ class AvroSchema:
                 raise self._refused(f"field {name!r} holds itself")
             return self._type(name, self._named[kind], (*within, kind))
         if (logical := kind.get("logicalType")) == "decimal":
+            if kind["precision"] > _MOST_DIGITS:
+                raise self._refused(f"field {name!r} has more than {_MOST_DIGITS} digits")
             return pa.decimal128(kind["precision"], kind.get("scale", 0))
         if logical in _LOGICAL:
             return _LOGICAL[logical]

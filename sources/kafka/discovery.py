@@ -24,9 +24,10 @@ def discover(streams: Sequence[tuple[Stream, KafkaSource]], published: Plan | No
     committed, or has values of no known columns; Unreachable if brokers or the registry do not answer.
     """
     findings, unreachable, discovered = list[Finding](), list[Finding](), list[Discovered]()
+    clusters = {source: Cluster(source) for _, source in streams}
     for stream, source in streams:
         try:
-            discovered.append(_Discovery(stream, Cluster(source), published).run())
+            discovered.append(_Discovery(stream, clusters[source], published).run())
         except Unreachable as error:
             unreachable.extend(error.findings)
         except CosetError as error:
@@ -57,7 +58,7 @@ class _Discovery:
         spans = logs(self._cluster, stream.name, range(stream.partitions))
         self._check_ends(spans)
         starts = {number: self._start(number, span) for number, span in spans.items()}
-        unread = {number: max(self._known.end(number), span.start) for number, span in spans.items()}
+        unread = {number: max(self._committed(number) or 0, span.start) for number, span in spans.items()}
         waiting = {number: start for number, start in unread.items() if start < spans[number].end}
         samples = sample(self._cluster, stream.name, waiting)
         partitions = tuple(
@@ -68,14 +69,20 @@ class _Discovery:
 
     def _start(self, number: int, span: Span) -> int:
         """From where on a partition is of interest: all of it, if it is read whole."""
-        return span.start if self._whole else max(self._known.end(number), span.start)
+        return span.start if self._whole else max(self._committed(number) or 0, span.start)
+
+    def _committed(self, number: int) -> int | None:
+        """Where the last batch ended; None if there was none that knew the partition."""
+        partitions = self._before.partitions if self._before else ()
+        return partitions[number].end if number < len(partitions) else None
 
     def _partition(self, number: int, span: Span, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
         path = self._cluster.source.uri(self._stream.name, number)
         size = sampled.size * (span.end - start)
-        committed = self._known.end(number)
-        # Without any record it still shows that what was not read is gone.
-        is_there = start < span.end or (0 < committed < span.start and not self._whole)
+        committed = self._committed(number)
+        is_lost = committed is not None and committed < span.start and not self._whole
+        # Without any record a range still shows that what was not read is gone.
+        is_there = start < span.end or is_lost
         files = (InputFile(path, size, topic.id, start, span.end),) if is_there else ()
         return DiscoveredPartition(number, files, self._known.span(number) or Span(start, start), sampled.written)
 
@@ -96,12 +103,12 @@ class _Discovery:
     def _check_ends(self, spans: Mapping[int, Span]) -> None:
         findings = [
             self._found(
-                f"the log of partition {number} ends at {span.end}, but {self._known.end(number)} is committed: "
+                f"the log of partition {number} ends at {span.end}, but {self._committed(number)} is committed: "
                 "records were lost that have been read",
                 "find out what the cluster has lost; then give the topic another stream name, or restore it",
             )
             for number, span in sorted(spans.items())
-            if span.end < self._known.end(number)
+            if span.end < (self._committed(number) or 0)
         ]
         if findings:
             raise Refused(*findings)

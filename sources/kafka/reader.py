@@ -20,7 +20,7 @@ from sources.kafka.cluster import Cluster
 from sources.kafka.keys import keys_of
 from sources.kafka.pinned import recreated, removed
 from sources.kafka.topics import describe, logs
-from sources.kafka.values import Values, reader_of
+from sources.kafka.values import Values, beside_value, reader_of
 from sources.kafka.wrong import Wrong
 from sources.reader import Batch
 
@@ -114,8 +114,7 @@ class KafkaReader:
 
     def _records(self, messages: Sequence[Message], wanted: pa.Schema, values: Values, where: str) -> pa.RecordBatch:
         stream = self._declared
-        beside = {stream.key, TIMESTAMP, stream.offset}
-        names = [name for name in wanted.names if name not in beside]
+        names = [name for name in wanted.names if name not in beside_value(stream)]
         columns: dict[str, pa.Array] = {}
         try:
             if names:

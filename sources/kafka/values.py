@@ -36,9 +36,15 @@ class PlainBytes:
         return [pa.array(values, pa.binary()) for _ in names]
 
 
+def beside_value(stream: Stream) -> frozenset[str]:
+    """The columns that a record has beside its value. What the value has under these names is not read."""
+    return frozenset((stream.key, TIMESTAMP, stream.offset))
+
+
 def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
     """Who reads the values of a stream, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
-    schema = arrow_schema(tuple(columns))
+    hidden = beside_value(stream)
+    schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
     match stream.written_as:
         case Format.JSON:
             return JsonValues(schema)
@@ -65,12 +71,12 @@ class Columns:
 def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
     """The columns that values give, and the key, timestamp and offset that a record has beside its value.
 
-    What the value has under these names is not read. `known` are the columns of the batches before. Raises Refused if
+    `known` are the columns of the batches before. Raises Refused if
     a declared type or a schema is none, or if schemas do not go together; Unreachable if the registry does not answer.
     """
     key = Column(stream.key, stream.key_format.column_types[0])
     beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
-    hidden = {column.name for column in (key, *beside)}
+    hidden = beside_value(stream)
     lacking: tuple[str, ...] = ()
     match stream.written_as:
         case Format.JSON:

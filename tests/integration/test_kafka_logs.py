@@ -16,6 +16,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.sources import KafkaSource
 from partitioning.values import replace
@@ -74,7 +75,9 @@ def test_aborted_and_open_transactions_are_not_read_and_what_is_missing_is_repor
         assert counts(store) == {"a": 2, "b": 1}
         # Three records, three of the aborted transaction, and three ends of transactions.
         assert str(ref.load()[1].ranges()[0]) == f"{topic}-0@[0,9)"
+        assert f"Of {topic} records are offsets, some of which may have none" in steps.plan_page(ref)
         report = steps.report(ref, tmp_path)
+        assert "(3 records in 1 stream partition," in report
         assert f"| {topic}-0@[0,9) | 6       | in the topic's log | the broker holds no more" in report
         assert preview(made, store).plan is None
 
@@ -190,6 +193,20 @@ def test_a_log_that_was_emptied_unread_is_refused_and_may_be_accepted(
     produce(kafka, topic, views(["c"]))
     published(store, made, tmp_path)
     assert counts(store) == {"a": 3, "c": 1}
+
+
+def test_a_partition_that_was_empty_and_lost_its_first_records_unread_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 2)
+    made = counted(kafka, topic, 2)
+    one = next(tail for tail in TAILS if placement_hash(tail) % 2 == 1)
+    produce(kafka, topic, views([one]))
+    published(store, made, tmp_path)
+    produce(kafka, topic, views(["x"] * 3), partition=0)
+    remove_before(kafka, topic, 0, 3)
+    with pytest.raises(Refused, match=r"\[0,3\) is lost"):
+        preview(made, store)
 
 
 def test_a_log_that_was_emptied_before_its_first_batch_begins_where_it_is(

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from typer.testing import CliRunner
 
 from batches import steps
@@ -19,12 +20,12 @@ from batches.backfills import steps as backfills
 from batches.backfills.steps import Asked
 from batches.planning import preview
 from batches.progress import progress
+from batches.runners.local import Local
 from batches.runners.spark import Spark
 from cli.main import app
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.schemes import Scheme
@@ -34,9 +35,9 @@ from sources.reader import Batch
 from spark_jobs.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
-from tests.kafka import COLUMNS, TAILS, counted, new_topic, produce, remove_before, transactions, views
+from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
-from tests.running import run_and_publish, run_groups, task_receipts
+from tests.running import run_and_publish, run_groups, silently, task_receipts
 from tests.sparse import published
 
 FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
@@ -209,6 +210,17 @@ def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
     assert committed(kafka, topic, "coset.counted")[0].offset == 2
 
 
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
+def test_what_a_broker_does_not_allow_is_refused(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, operation: AclOperation
+) -> None:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(["a"]))
+    deny(kafka, topic, operation)
+    with pytest.raises(Refused, match=r"the broker does not accept who asks \(TOPIC_AUTHORIZATION_FAILED\)"):
+        published(store, counted(kafka, topic, 1), tmp_path)
+
+
 def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
     away = KafkaServer(Path(), "127.0.0.1:1")
@@ -261,8 +273,11 @@ def test_a_backfill_names_what_the_broker_no_longer_holds(kafka: KafkaServer, st
         backfills.preview(made, store, Asked(0, None, Settings()))
     (finding,) = refused.value.findings
     assert f"retention has removed {topic}-0@[0,1)" in finding.what
-    assert len(backfills.preview(made, store, Asked(1, None, Settings()))) == 1
-    assert list(Ledger(store, "counted").store.list("counted.backfill")) == []
+    later = Asked(1, None, Settings(scheme=Scheme.parse("tasks(2)")))
+    backfill = backfills.begin(made, store, later)
+    with Local(processes=1) as runner:
+        backfills.run(made, store, backfill, runner, tmp_path, silently)
+    assert backfills.comparison(store, backfill).same
 
 
 def committed(kafka: KafkaServer, topic: str, group: str) -> dict[int, TopicPartition]:

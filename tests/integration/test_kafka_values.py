@@ -148,7 +148,16 @@ def test_a_field_that_is_not_there_is_null_and_a_tombstone_is_null_in_all(
     kafka: KafkaServer, store: S3Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka)
-    produce(kafka, topic, [("a", {"n": 1, "more": [1]}), ("b", {}), ("c", None), (None, {"n": 4, "page": "x"})])
+    produce(
+        kafka,
+        topic,
+        [
+            ("a", {"n": 1, "more": [1], "tail": 7, "_offset": "x"}),
+            ("b", {}),
+            ("c", None),
+            (None, {"n": 4, "page": "x"}),
+        ],
+    )
     types = {"n": "INTEGER", "page": "VARCHAR"}
     made = copied(kafka.source, topic, "n, page", format="json", columns=types, null_keys="own task")
     published(store, made, tmp_path)
