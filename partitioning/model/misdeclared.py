@@ -111,7 +111,7 @@ def _of_kafka(stream: Stream) -> Iterator[_Wrong]:
         yield "the broker itself knows which offsets there are", "leave offsets= out"
     if stream.counted:
         yield "offset=None is said, and a broker knows each record's offset", "leave offset= out, or name the column"
-    if stream.layout:
+    if stream.lies_by != Layout.PARTITION:
         yield "a layout is given, and a broker has no folders", "leave layout= out"
     if stream.casts and stream.written_as != Format.AVRO:
         yield f"columns are cast, and {stream.written_as} has the types that are declared", "leave cast= out"

@@ -53,6 +53,8 @@ def test_a_landed_stream_says_nothing_of_it() -> None:
         ({"columns": None}, "JSON does not say of which types its columns are"),
         ({"format": "bytes"}, "columns are declared, and bytes says them itself"),
         ({"schema": "{}"}, "a schema is given, and json needs none"),
+        ({"layout": "time"}, "a layout is given, and a broker has no folders"),
+        ({"offset": None}, "offset=None is said, and a broker knows each record's offset"),
         ({"offsets": "sparse(5)"}, "the broker itself knows which offsets there are"),
         ({"cast": {"n": "INTEGER"}}, "columns are cast, and json has the types that are declared"),
         ({"columns": {"tail": "VARCHAR"}}, "column 'tail' is not of the value: the record has it beside"),

@@ -186,7 +186,7 @@ def test_the_key_cannot_be_a_column_with_another_meaning(pipeline: Pipeline, key
 
 
 DECLARED: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an unknown format": ({"format": "xml"}, "unknown format 'xml'", "use one of parquet, avro, json"),
+    "an unknown format": ({"format": "xml"}, "unknown format 'xml'", "use one of parquet, avro, json, bytes"),
     "JSON without columns": (
         {"format": "json"},
         "JSON does not say of which types its columns are",
