@@ -47,7 +47,7 @@ class _Discovery:
         self._cluster = cluster
         self._known = Known.by(stream, published)
         self._before = _planned(stream, published)
-        self._whole = is_read_whole(stream, self._before.declared if self._before else None)
+        self._read_whole = is_read_whole(stream, self._before.declared if self._before else None)
         self._where = cluster.source.uri(stream.name)
 
     def run(self) -> Discovered:
@@ -68,8 +68,8 @@ class _Discovery:
         return Discovered(stream.name, columns.all, partitions, columns.lacking, (), topic.id)
 
     def _start(self, number: int, span: Span) -> int:
-        """From where on a partition is of interest: all of it, if it is read whole."""
-        return span.start if self._whole else max(self._committed(number) or 0, span.start)
+        """From where on a partition is of interest."""
+        return span.start if self._read_whole else max(self._committed(number) or 0, span.start)
 
     def _committed(self, number: int) -> int | None:
         """Where the last batch ended; None if there was none that knew the partition."""
@@ -80,7 +80,7 @@ class _Discovery:
         path = self._cluster.source.uri(self._stream.name, number)
         size = sampled.size * (span.end - start)
         committed = self._committed(number)
-        is_lost = committed is not None and committed < span.start and not self._whole
+        is_lost = committed is not None and committed < span.start and not self._read_whole
         # Without any record a range still shows that what was not read is gone.
         is_there = start < span.end or is_lost
         files = (InputFile(path, size, topic.id, start, span.end),) if is_there else ()

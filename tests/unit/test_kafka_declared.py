@@ -36,6 +36,14 @@ def test_a_stream_is_read_from_the_brokers_that_its_source_names() -> None:
     assert checked(stream) == stream
 
 
+def test_the_pages_example_is_such_a_stream() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    (stream,) = names["pipeline"].streams
+    assert (stream.name, stream.origin) == ("flights", KafkaSource(("broker-a:9092", "broker-b:9092")))
+
+
 def test_a_landed_stream_says_nothing_of_it() -> None:
     stream = declared("s3://landing/topics", format="parquet", columns=None)
     assert (stream.sparse, stream.schema, stream.counted_by_plan) == (UNSET, UNSET, True)
