@@ -94,11 +94,14 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
 # mostly waits is between those that compute.
 LONGEST = (
     "test_passing_faults, plan",
+    "test_year",
     "test_demo",
     "test_kafka_demo",
     "test_kafka_logs",
     "test_kills_between_waves",
+    "test_output_modes",
     "test_state",
+    "test_backfills",
     "test_random_pipelines",
     "test_waves",
     "test_kills_between_levels",
