@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -21,6 +22,7 @@ _CORRECT = "land the file again with that line corrected, or declare the column 
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
 _GZIP = b"\x1f\x8b"
+_NULL = re.compile(rb"^[ \t\r]*null[ \t\r]*$", re.MULTILINE)
 # A column that no record has: to see whether a line is an object at all.
 _NO_COLUMN = pa.schema([("\0", pa.null())])
 
@@ -91,6 +93,9 @@ class JsonRows:
 def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The records of whole lines. Raises ValueError, as Arrow's errors are, if one is not as declared."""
     block.isascii() or block.decode()
+    # Arrow takes it for an object somewhere, and dies of it in the first line.
+    if _NULL.search(block):
+        raise ValueError("it is null")
     if not block.strip():
         return pa.RecordBatch.from_pylist([], schema=schema)
     written = pa.schema([field.with_type(written_type(field.type)) for field in schema])

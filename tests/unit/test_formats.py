@@ -51,6 +51,14 @@ def test_the_line_that_is_wrong_is_named_whatever_block_it_is_in(size: int, monk
             file.facts()
 
 
+@pytest.mark.parametrize(
+    ("lines", "number"), [(b"null", 1), (b'null\n{"_offset":0}\n', 1), (b'{"_offset":0}\n null\r\n', 2)]
+)
+def test_a_line_that_is_null_is_refused(lines: bytes, number: int) -> None:
+    with pytest.raises(Unreadable, match=f"line {number} is no JSON object: it is null"):
+        opened(PLAIN, lines).facts()
+
+
 def test_text_that_is_no_utf_8_is_refused() -> None:
     with pytest.raises(Unreadable, match="line 2 is no JSON object: 'utf-8' codec"):
         opened(PLAIN, b'{"_offset":0}\n{"member":"\xff"}\n').facts()

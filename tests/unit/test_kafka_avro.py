@@ -53,16 +53,16 @@ def test_each_type_is_a_column_and_gives_its_values(kind: Any, arrow: pa.DataTyp
     ("text", "what"),
     [
         ("{", "the schema is no Avro schema"),
-        ('"string"', "the schema is not of a record"),
+        ('"string"', "its records are string, and records with columns are needed"),
         (
             '{"type": "record", "name": "V", "fields": [{"name": "f", "type": "strnig"}]}',
             "the schema is no Avro schema",
         ),
-        (json.dumps(schema_of(["int", "string"])), "field 'f0' has 2 types beside null"),
-        (json.dumps(schema_of(["null", "Value"])), "field 'f0' holds itself"),
+        (json.dumps(schema_of(["int", "string"])), "column 'f0' may be int and string, which is no type of SQL's"),
+        (json.dumps(schema_of(["null", "Value"])), "column 'f0' holds records Value within themselves"),
         (
-            json.dumps(schema_of({"type": "bytes", "logicalType": "decimal", "precision": 40})),
-            "field 'f0' has more than 38 digits",
+            json.dumps(schema_of({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 39})),
+            "column 'f0' has 39 digits behind the point",
         ),
     ],
 )
