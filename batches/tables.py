@@ -15,6 +15,9 @@ from partitioning.model.plan import PlannedWrite
 from sources.s3 import storage_options, store_error
 from spark_jobs.table_schema import RESIDUE, columns_of, folder, table_schema
 
+# A log is read from its newest checkpoint on: one request a commit since then, each time.
+CHECKPOINT_EVERY = 20
+
 _LOOK = "run the same command again; if it fails again, restore the table's _delta_log/ as it was"
 
 
@@ -45,6 +48,7 @@ class Logs:
             Schema.from_arrow(columns_of(write)),
             partition_by=partitioned_by(write),
             storage_options=storage_options(),
+            configuration={"delta.checkpointInterval": str(CHECKPOINT_EVERY)},
             # A retry would put a second CREATE after the one that came first.
             commit_properties=CommitProperties(max_commit_retries=0),
         )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from batches import tables
 from batches.delta import commit
 from batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
@@ -21,6 +22,7 @@ from partitioning.values import replace
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
+from tests.faults import FaultProxy
 from tests.forked import at_once
 
 
@@ -193,6 +195,28 @@ def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(
     assert publish(ledger, first) == made
     publish(*decided(store.root, batch=1, before=first))
     assert rows(store.root) == sorted(expected(0) + expected(1))
+
+
+def test_a_log_is_read_from_its_newest_checkpoint_on(
+    store: S3Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "CHECKPOINT_EVERY", 5)
+    ledger, plan = decided(store.root)
+    publish(ledger, plan)
+    requests = [_requests(proxy, store)]
+    for batch in range(1, 13):
+        ledger, plan = decided(store.root, batch=batch, before=plan)
+        publish(ledger, plan)
+        requests.append(_requests(proxy, store))
+    assert requests[8:13] == requests[3:8]
+    assert len(rows(store.root)) == 13 * len(expected(0))
+
+
+def _requests(proxy: FaultProxy, store: S3Store) -> int:
+    """How many requests it takes to read the table's log."""
+    proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
+    DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
+    return proxy.heal()
 
 
 def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: S3Store) -> None:
