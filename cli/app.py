@@ -1,0 +1,93 @@
+"""The `coset` command's application, and the options that several of its commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from batches.runners.choice import RunnerKind
+from partitioning.authoring.settings import Settings
+from partitioning.errors import Finding, Refused
+
+app = typer.Typer(
+    help="Keyed batches over partitioned streams on Spark: planned, proved, then published.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode=None,
+)
+
+Named = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A Python file that defines `pipeline`, or a name in dags/pipelines.")
+]
+StoreRoot = Annotated[
+    str | None, typer.Option("--store", envvar="COSET_STORE", help="Where plans and tables lie: s3://bucket/prefix.")
+]
+SchemeTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheme",
+        metavar="[STAGE=]SCHEME",
+        help="max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one each; "
+        "for a new plan only.",
+    ),
+]
+Groups = Annotated[
+    int | None, typer.Option("--groups", help="How many task groups, that is Spark jobs (2); for a new plan only.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", help="At most so many records of each stream partition; for a new plan only.")
+]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings; options go over it."),
+]
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-loss",
+        metavar="RANGE",
+        help="Offsets that are gone unread, as the error named them: views-0@[900,1200); may be given more than once.",
+    ),
+]
+BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
+Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
+RunnerOption = Annotated[
+    RunnerKind | None,
+    typer.Option(
+        "--runner",
+        help="spark: one application of the run's own; spark-submit: one for each task group; connect: a Spark "
+        "server that runs already; local: processes without Spark. If not given, --master says it.",
+    ),
+]
+Master = Annotated[
+    str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port.")
+]
+Memory = Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")]
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def root_of(store: str | None) -> str:
+    """The store's root. Raises Refused if none is named."""
+    if not store:
+        raise Refused(Finding("no store is named", "--store", "give --store s3://bucket/prefix, or set COSET_STORE"))
+    return store
+
+
+def settings_of(
+    scheme: list[str] | None,
+    groups: int | None,
+    limit: int | None,
+    file: Path | None,
+    accept_loss: list[str] | None = None,
+) -> Settings:
+    """The settings of a file, if there is one, and of what else was said. Raises Refused, with all findings."""
+    try:
+        base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(Finding(f"the settings cannot be read: {error}", str(file), "name a TOML file")) from error
+    return Settings.parse(scheme=scheme, groups=groups, limit=limit, accept_loss=accept_loss or (), base=base)

@@ -1,0 +1,68 @@
+"""Commands for upkeep, and for the demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.app import AsJson, Named, StoreRoot, app, root_of
+from cli.output import Command
+
+
+@app.command(cls=Command)
+def clean(
+    pipeline: Named,
+    store: StoreRoot = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the files of decided batches that no verdict names: of runs that were cut off, or came second."""
+    from cli import batches
+
+    batches.clean(pipeline, root_of(store), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(cls=Command)
+def compact(
+    pipeline: Named,
+    store: StoreRoot = None,
+    keep_days: Annotated[
+        int, typer.Option("--keep-days", min=1, help="What tables were in so many days can still be read.")
+    ] = 7,
+    across: Annotated[
+        bool,
+        typer.Option("--across-batches", help="Files of several batches too: no backfill can exchange these then."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put small files of the result tables together, and remove those that no version of the last days has."""
+    from cli import batches
+
+    batches.compact(pipeline, root_of(store), keep_days, across=across, as_json=as_json)
+
+
+@app.command(cls=Command)
+def demo(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+) -> None:
+    """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
+    from demo import demo
+
+    demo.run(home)
+
+
+@app.command(cls=Command)
+def serve(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
+) -> None:
+    """Keep the demo's S3 server and a Spark server running, to look around and to run pipelines; Ctrl-C ends them."""
+    from demo import demo
+
+    demo.serve(home, airflow=airflow)
