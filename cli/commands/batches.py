@@ -268,11 +268,12 @@ def replan(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
+    accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Give up the open batch and plan its records again, as the pipeline and its input are now."""
     from cli import batches
 
-    asked = settings_of(scheme, groups, limit, settings)
+    asked = settings_of(scheme, groups, limit, settings, accept_loss)
     batches.replan(pipeline, root_of(store), asked, why, as_json=as_json)

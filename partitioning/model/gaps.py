@@ -83,4 +83,4 @@ def next_step(hole: OffsetRange) -> str:
 
 def go_on_without(hole: OffsetRange) -> str:
     """How to accept a loss."""
-    return f"`--accept-loss '{hole}'` of `coset plan` and `coset run` goes on without them, and records the loss"
+    return f"`--accept-loss '{hole}'` of `coset plan`, `run` and `replan` goes on without them, and records the loss"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -229,6 +230,26 @@ def test_what_retention_takes_after_planning_is_refused_by_the_task(kafka: Kafka
     with pytest.raises(Refused) as refused:
         run_groups(ref)
     assert whats(refused.value) == [f"the broker's retention has removed {topic}-0@[0,4) since the batch was planned"]
+
+
+def test_a_batch_that_lost_a_part_is_planned_again_without_it(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    made = counted(kafka, topic, 1)
+    produce(kafka, topic, views(["a"] * 3))
+    published(store, made, tmp_path)
+    produce(kafka, topic, views(["b"] * 7))
+    planned(store, made)
+    remove_before(kafka, topic, 0, 5)
+    lost = OffsetRange.parse(f"{topic}-0@[3,5)")
+    with pytest.raises(Refused, match=rf"`--accept-loss '{re.escape(str(lost))}'` of `coset plan`, `run` and `replan`"):
+        steps.replan(made, store.root, Settings(), "retention was first")
+    # What was given up stays so.
+    ref, _ = steps.plan(made, store.root, Settings(accept_loss=(lost,)))
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert counts(store) == {"a": 3, "b": 5}
 
 
 def test_what_retention_takes_while_it_is_read_is_refused_by_the_task(

@@ -69,7 +69,7 @@ def test_files_that_expired_unread_are_a_loss_that_is_refused_with_its_range(los
     assert finding.what == "offsets start at 12, but only those before 4 are committed: [4,12) is lost"
     assert finding.where == f"views-0 in {lost.root}/topics"
     assert finding.then == (
-        "restore the landed files of that range; `--accept-loss 'views-0@[4,12)'` of `coset plan` and `coset run` "
+        "restore the landed files of that range; `--accept-loss 'views-0@[4,12)'` of `coset plan`, `run` and `replan` "
         "goes on without them, and records the loss"
     )
 

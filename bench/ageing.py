@@ -1,0 +1,117 @@
+"""`python -m bench.ageing`: what a batch costs after many others.
+
+An S3 server is started, and small batches of one pipeline run one after the other by the local runner, in this process.
+Shown are some of them: CPU seconds of this process and of the server, and how many objects there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from batches import steps
+from batches.interpreter import run_batch
+from batches.runners.local import Local
+from bench.measure import cpu_of
+from cli.output import show_table
+from demo.s3_server import S3Server, start_server
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
+from partitioning.hashes import placement_hash
+from sources.s3 import filesystem, split
+
+PARTITIONS = 4
+RECORDS = 400
+SOURCE = "s3://landing/topics"
+STORE = "s3://landing/store"
+SHOWN = (1, 2, 5, 10, 20, 21, 50, 100, 200, 300, 400, 500, 1000)
+# Of so many batches the mean is shown: one has a checkpoint to write, another has none.
+MEAN_OF = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """CPU seconds of planning, of the rest of a batch, and of the S3 server meanwhile."""
+
+    plan: float
+    rest: float
+    server: float
+
+
+def pipeline() -> Pipeline:
+    """Totals that are kept and upserted, and rows that are appended."""
+    made = Pipeline("ageing", source=SOURCE)
+    views = made.stream("views", key="member", partitions=PARTITIONS)
+    counted = views.aggregate("count(*) AS views")
+    counted.write("by_batch")
+    totals = counted.combine("sum(views)::BIGINT AS views", running=True, name="totals")
+    totals.write("totals", mode="upsert")
+    return made
+
+
+def batch(number: int, server: S3Server, docs: Path) -> Figures:
+    """Land some records, and publish them."""
+    _land(number)
+    before, begun = cpu_of(server.process.pid), cpu_of(os.getpid())
+    ref, said = steps.plan(pipeline(), STORE)
+    assert ref is not None, said
+    planned = cpu_of(os.getpid())
+    with Local(processes=1) as runner:
+        run_batch(ref, runner, docs, _silently)
+    return Figures(planned - begun, cpu_of(os.getpid()) - planned, cpu_of(server.process.pid) - before)
+
+
+def main() -> int:
+    """Run the batches, and show the figures of some of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=100, help="so many batches are run")
+    asked = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        server = start_server(Path(folder) / "s3", ("landing",))
+        os.environ.update(server.environment)
+        try:
+            _compare(asked.batches, server, Path(folder) / "docs")
+        finally:
+            server.stop()
+    return 0
+
+
+def _compare(batches: int, server: S3Server, docs: Path) -> None:
+    rows, last = [], list[Figures]()
+    for number in range(batches):
+        last = [*last[1 - MEAN_OF :], batch(number, server, docs)]
+        if number + 1 in SHOWN:
+            means = (sum(getattr(one, name) for one in last) / len(last) for name in ("plan", "rest", "server"))
+            objects = sum(1 for _ in S3Store(STORE).list(""))
+            rows.append((f"{number + 1:,}", *(f"{mean:.2f}" for mean in means), f"{objects:,}"))
+    columns = ("batches", "plan, CPU s", "all else, CPU s", "S3 server, CPU s", "objects")
+    show_table(f"{RECORDS} records a batch; means of the last {MEAN_OF}", columns, rows, [])
+
+
+def _land(number: int) -> None:
+    members = [f"m-{member}" for member in range(RECORDS)]
+    store, (bucket, prefix) = filesystem(), split(SOURCE)
+    for partition in range(PARTITIONS):
+        mine = [member for member in members if placement_hash(member, "string") % PARTITIONS == partition]
+        first = number * len(mine)
+        offsets = pa.array(range(first, first + len(mine)), pa.int64())
+        name = f"views/partition={partition}/views+{partition}+{first:010}.parquet"
+        with store.open_output_stream(f"{bucket}/{prefix}/{name}") as sink:
+            pq.write_table(pa.table({"member": mine, "_offset": offsets}), sink)
+
+
+@contextmanager
+def _silently(_: str) -> Iterator[list[str]]:
+    yield []
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
