@@ -296,17 +296,17 @@ def weights(dag):
     return [instance.task.weight_rule.get_weight(instance) for instance in instances]
 
 
-def test_outside_of_its_hours_a_backfill_waits(parsed, capsys):
+@pytest.mark.parametrize(("begins_in", "opened"), [(2, False), (-1, True)])
+def test_outside_of_its_hours_a_backfill_waits(parsed, capsys, begins_in, opened):
     from datetime import UTC, datetime, timedelta
 
-    now = datetime.now(UTC)
-    for shift, opened in ((timedelta(hours=2), False), (timedelta(hours=-1), True)):
-        window = f"{now + shift:%H:%M}-{now + shift + timedelta(hours=2):%H:%M}"
-        dags = parsed(
-            "from dags.pipelines.tail_activity import pipeline\n"
-            "from plugins.backfill_dag import coset_backfill_dag\n\n"
-            f"backfill = coset_backfill_dag(pipeline, window={window!r})"
-        )
-        sensor = dags["tail_activity_backfill"].get_task("in_hours")
-        assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
-        assert (f"Outside of {window} UTC: it goes on at" in capsys.readouterr().out) is not opened
+    begins = datetime.now(UTC) + timedelta(hours=begins_in)
+    window = f"{begins:%H:%M}-{begins + timedelta(hours=2):%H:%M}"
+    dags = parsed(
+        "from dags.pipelines.tail_activity import pipeline\n"
+        "from plugins.backfill_dag import coset_backfill_dag\n\n"
+        f"backfill = coset_backfill_dag(pipeline, window={window!r})"
+    )
+    sensor = dags["tail_activity_backfill"].get_task("in_hours")
+    assert (sensor.mode, sensor.poke({})) == ("reschedule", opened)
+    assert (f"Outside of {window} UTC: it goes on at" in capsys.readouterr().out) is not opened

@@ -40,6 +40,8 @@ def read(text: str) -> str:
     text = re.sub(r"sha256:[0-9a-f]{64}", "sha256:…", text.replace(NEWEST, "newest.py"))
     text = re.sub(r"Expected: \d+ s", "Expected: … s", text)
     text = re.sub(r"\d+\.\d kB", "… kB", text)
+    # As long as the longest line, with the path that the checkout has.
+    text = re.sub(r"─{20,}", "─" * 20, text)
     text = re.sub(r"Asked by \S+ at \S+:", "Asked by ann at …:", text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 

@@ -35,7 +35,7 @@ def test_the_example_lands_files_that_are_planned(store: S3Store, tmp_path: Path
     landing = f"{root.netloc}{root.path}"
     script, pipeline = (
         block.replace("landing/topics", f"{landing}/topics")
-        for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+        for block in re.findall(r"^```python\n(?!>>>)(.*?)^```", PAGE, re.M | re.S)
     )
     (said,) = re.findall(r"^```text\n(.*?)^```", PAGE, re.M | re.S)
     exec(script, {})
