@@ -143,6 +143,9 @@ def main() -> None:
         except KeyboardInterrupt:
             print()
         finally:
+            # Whoever ends it twice need not wait less.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
             server.stop()
 
 
