@@ -30,7 +30,7 @@ def explanation(explained: Explained) -> str:
     """Who says why offsets are missing, in words."""
     match explained:
         case Explained.FOOTER:
-            return "the file holds no more, by its footer"
+            return "the file itself holds no more"
         case Explained.BROKER:
             return "the broker holds no more: markers, aborted or compacted records"
         case Explained.SPARSE:

@@ -12,7 +12,7 @@ from partitioning.values import Value
 
 
 class Explained(StrEnum):
-    """Who says why offsets are missing: the file that was to hold them has fewer records, by its footer; the broker
+    """Who says why offsets are missing: the file that was to hold them has fewer records, as it says itself; the broker
     gave none; their stream is declared sparse; somebody accepted that they are lost; or nobody."""
 
     FOOTER = "footer"
