@@ -6,6 +6,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
+from partitioning.rows import Rows
 from partitioning.values import replace
 
 
@@ -39,7 +40,9 @@ def replayed(plan: Plan) -> tuple[Discovered, ...]:
         Discovered(
             stream.name,
             stream.columns,
-            tuple(DiscoveredPartition(partition.partition, _files(partition)) for partition in stream.partitions),
+            Rows.of(
+                DiscoveredPartition, (DiscoveredPartition(part.partition, _files(part)) for part in stream.partitions)
+            ),
         )
         for stream in plan.streams
     )

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import md5
 from pathlib import Path
@@ -28,6 +28,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
+from partitioning.rows import Rows
 
 T = TypeVar("T")
 
@@ -140,15 +141,16 @@ def _pipeline(streams: int) -> Pipeline:
 def _discovered(streams: int, arrivals: int) -> list[Discovered]:
     """Streams of which each partition has had so many arrivals, each of one file; all but the last were read."""
     return [
-        Discovered(name, _COLUMNS, tuple(_arrived(name, partition, arrivals) for partition in range(PARTITIONS)))
+        Discovered(name, _COLUMNS, Rows.of(DiscoveredPartition, _arrived(name, arrivals)))
         for number in range(streams)
         for name in [f"stream-{number}"]
     ]
 
 
-def _arrived(stream: str, partition: int, arrivals: int) -> DiscoveredPartition:
-    *before, new = _files(stream, partition, arrivals)
-    return DiscoveredPartition(partition, (new,), Span(0, new.start) if before else None)
+def _arrived(stream: str, arrivals: int) -> Iterator[DiscoveredPartition]:
+    for partition in range(PARTITIONS):
+        *before, new = _files(stream, partition, arrivals)
+        yield DiscoveredPartition(partition, (new,), Span(0, new.start) if before else None)
 
 
 def _files(stream: str, partition: int, arrivals: int) -> tuple[InputFile, ...]:

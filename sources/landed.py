@@ -17,6 +17,7 @@ from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.rows import Rows
 from partitioning.values import replace
 from sources.evolution import Evolution
 from sources.file_columns import UnknownType, type_named
@@ -103,7 +104,7 @@ class _Discovery:
             if facts.first is not None and facts.last is not None:
                 pinned = self._pinned(file, facts, facts.first, facts.last)
                 there[file.partition].append((pinned, file.stored))
-        partitions = tuple(self._partition(number, files) for number, files in there.items())
+        partitions = Rows.of(DiscoveredPartition, (self._partition(*files) for files in there.items()))
         columns = evolution.columns, partitions, evolution.lacking, evolution.never_null
         return Discovered(self._stream.name, *columns)
 

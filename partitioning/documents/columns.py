@@ -1,21 +1,22 @@
-"""Columns: a long tuple of small values as a document stores it, field by field, and numbers in a row as a rule."""
+"""Columns: a long sequence of small values as a document stores it, field by field, and numbers in a row as a rule."""
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from itertools import chain, islice
-from typing import Any, TypeVar
+from itertools import count, islice
+from typing import Any, TypeVar, assert_never
 
 import msgspec
 
+from partitioning.rows import Column, Part, Rows, Runs, Steps, Texts, column, numbers, parts, run
 from partitioning.values import Value
 
 V = TypeVar("V", bound=Value)
 
 
-def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
+def to_columns(kind: type[Value], rows: Iterable[Value]) -> dict[str, Any]:
     """Rows, all of the class `kind`, as plain data. A field is text, a number or again a tuple of rows.
 
     One that has its default in all rows is left out. Offset ranges as a plan may hold them:
@@ -27,45 +28,26 @@ def to_columns(kind: type[Value], rows: Sequence[Value]) -> dict[str, Any]:
     >>> to_columns(Range, [Range(0, 0, 25), Range(1, 0, 3), Range(2, 0, 9)])
     {'count': 3, 'fields': {'partition': {'first': 0, 'step': 1}, 'start': {'first': 0, 'step': 0}, 'end': [25, 3, 9]}}
     """
-    fields: dict[str, Any] = {}
-    for name, inner in _fields(kind).items():
-        values = [getattr(row, name) for row in rows]
-        if name in _defaults(kind) and all(value == _defaults(kind)[name] for value in values):
-            continue
-        if issubclass(inner, Value):
-            counts = _column([len(value) for value in values])
-            fields[name] = {"counts": counts, "rows": to_columns(inner, list(chain.from_iterable(values)))}
-        else:
-            fields[name] = _column(values)
-    return {"count": len(rows), "fields": fields}
+    held, defaults = Rows.of(kind, rows), _defaults(kind)
+    fields = {
+        name: _stored(values)
+        for name, values in held.columns.items()
+        if name not in defaults or any(value != defaults[name] for value in values)
+    }
+    return {"count": len(held), "fields": fields}
 
 
-def from_columns(kind: type[V], stored: Any) -> tuple[V, ...]:
+def from_columns(kind: type[V], stored: Any) -> Rows[V]:
     """The rows that `to_columns` drew together. Raises TypeError, ValueError or KeyError for anything else."""
-    count, fields = stored["count"], stored["fields"]
-    needed, known = set(_fields(kind)) - set(_defaults(kind)), set(_fields(kind))
-    if set(stored) != {"count", "fields"} or not needed <= set(fields) <= known or type(count) is not int:
+    length, fields = stored["count"], stored["fields"]
+    needed, known = set(parts(kind)) - set(_defaults(kind)), set(parts(kind))
+    if set(stored) != {"count", "fields"} or not needed <= set(fields) <= known or type(length) is not int:
         raise TypeError(f"columns of {kind.__name__} are {sorted(stored)} of {sorted(fields)}")
-    columns: list[list[Any]] = []
-    for name, inner in _fields(kind).items():
-        if name not in fields:
-            columns.append([_defaults(kind)[name]] * count)
-        elif issubclass(inner, Value):
-            counts, rows = _values(fields[name]["counts"], count, int), from_columns(inner, fields[name]["rows"])
-            if sum(counts) != len(rows):
-                raise ValueError(f"{name} has {len(rows)} rows, not {sum(counts)}")
-            following = iter(rows)
-            columns.append([tuple(islice(following, length)) for length in counts])
-        else:
-            columns.append(_values(fields[name], count, inner))
-    return tuple(kind(*values) for values in zip(*columns, strict=True))
-
-
-@cache
-def _fields(kind: type[Value]) -> Mapping[str, type]:
-    """The type of each field of a value class; where it holds a tuple of values, the class of these."""
-    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    return {name: typing.get_args(of)[0] if typing.get_origin(of) is tuple else of for name, of in types.items()}
+    columns = {
+        name: _read(part, fields[name], length) if name in fields else column(part, [_defaults(kind)[name]] * length)
+        for name, part in parts(kind).items()
+    }
+    return Rows(kind, columns, length)
 
 
 @cache
@@ -75,39 +57,44 @@ def _defaults(kind: type[Value]) -> Mapping[str, Any]:
     return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
-def _column(values: list[Any]) -> Any:
-    """The values; of numbers at equal distances the first and the step, of text the common beginning and the rest."""
-    kinds = set(map(type, values))
-    if len(values) > 1 and kinds == {int}:
-        first, step = values[0], values[1] - values[0]
-        if all(value == first + step * place for place, value in enumerate(values)):
-            return {"first": first, "step": step}
-    if len(values) > 1 and kinds == {str} and (prefix := _beginning(values)):
-        return {"prefix": prefix, "rest": [value[len(prefix) :] for value in values]}
-    return values
+def _stored(values: Column) -> Any:
+    """A column as plain data; of numbers at equal distances the first and the step, of text the common beginning."""
+    match values:
+        case Steps():
+            return {"first": values.first, "step": values.step}
+        case Texts():
+            return {"prefix": values.prefix, "rest": list(values.rests())} if values.prefix else list(values)
+        case Runs():
+            return {"counts": _stored(numbers(values.lengths())), "rows": to_columns(values.rows.kind, values.rows)}
+        case array() | tuple():
+            return list(values)
+        case _:
+            assert_never(values)
 
 
-def _beginning(values: list[str]) -> str:
-    """What all begin with: the first and the last of them in order tell."""
-    first, last = min(values), max(values)
-    return next((first[:place] for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), first)
+def _read(part: Part, stored: Any, length: int) -> Column:
+    """A column of so many values of a field."""
+    if not part.is_run:
+        return column(part, _values(stored, length, part.kind))
+    lengths, rows = _values(stored["counts"], length, int), from_columns(part.kind, stored["rows"])
+    if sum(lengths) != len(rows) or min(lengths, default=0) < 0:
+        raise ValueError(f"tuples of {len(rows)} {part.kind.__name__} have {sum(lengths)}")
+    return run(rows, lengths)
 
 
-def _values(column: Any, count: int, kind: type) -> list[Any]:
-    if isinstance(column, dict) and kind is str:
-        return [column["prefix"] + value for value in _values(column["rest"], count, str)]
-    if isinstance(column, dict) and kind is int:
-        return list(islice(_progression(column["first"], column["step"]), count))
-    if len(column) != count:
-        raise ValueError(f"a column has {len(column)} values, not {count}")
-    if not set(map(type, column)) <= {kind}:
+def _values(stored: Any, length: int, kind: type) -> list[Any]:
+    if isinstance(stored, dict) and kind is str:
+        return [stored["prefix"] + value for value in _values(stored["rest"], length, str)]
+    if isinstance(stored, dict) and kind is int:
+        return list(islice(_progression(stored["first"], stored["step"]), length))
+    if len(stored) != length:
+        raise ValueError(f"a column has {len(stored)} values, not {length}")
+    if not set(map(type, stored)) <= {kind}:
         raise TypeError(f"a column has other values than {kind.__name__}")
-    return list(column)
+    return list(stored)
 
 
 def _progression(first: int, step: int) -> Iterator[int]:
     if type(first) is not int or type(step) is not int:
         raise TypeError("a progression is of numbers")
-    while True:
-        yield first
-        first += step
+    return count(first, step)

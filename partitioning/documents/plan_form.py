@@ -14,33 +14,48 @@ import msgspec
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.documents.columns import from_columns, to_columns
-from partitioning.model.plan import Input, Plan, PlannedPartition, Stage
+from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
 from partitioning.model.schemes import Scheme
 from partitioning.model.tasks import Task
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 _Partitions = Mapping[str, Sequence[PlannedPartition]]
 
 
 def to_form(plan: Plan) -> dict[str, Any]:
-    """A plan's fields as they are stored."""
-    streams = [
-        _fields(stream) | {"partitions": to_columns(PlannedPartition, stream.partitions)} for stream in plan.streams
-    ]
+    """A plan's fields as they are stored; its streams and stages one after the other, as there may be many."""
     read = {stream.name: stream.partitions for stream in plan.streams}
-    stages = [_fields(stage) | {"tasks": _exceptions(_by_rule(stage, read), stage.tasks)} for stage in plan.stages]
+    streams = (
+        _fields(stream) | {"partitions": to_columns(PlannedPartition, stream.partitions)} for stream in plan.streams
+    )
+    stages = (_fields(stage) | {"tasks": _exceptions(_by_rule(stage, read), stage.tasks)} for stage in plan.stages)
     return _fields(plan) | {"streams": streams, "stages": stages}
 
 
-def from_form(stored: dict[str, Any]) -> dict[str, Any]:
-    """What `to_form` drew together, ready to be a plan. Raises what plain data does that is none of this."""
-    for stream in stored["streams"]:
-        stream["partitions"] = from_columns(PlannedPartition, stream["partitions"])
-    read = {stream["declared"]["name"]: stream["partitions"] for stream in stored["streams"]}
-    for stage in stored["stages"]:
-        stage["tasks"] = _with_exceptions(_stage_by_rule(stage, read), stage["tasks"])
-    return stored
+def from_form(members: Mapping[str, msgspec.Raw]) -> Plan:
+    """The plan of which these are the fields as they are stored, each in JSON. Raises what plain data does that is
+    none of this."""
+    streams = tuple(_stream(raw) for raw in _each(members["streams"]))
+    read = {stream.name: stream.partitions for stream in streams}
+    stages = [_stage(msgspec.json.decode(raw), read) for raw in _each(members["stages"])]
+    held = ("format", "streams", "stages")
+    others = {name: msgspec.json.decode(raw) for name, raw in members.items() if name not in held}
+    return replace(msgspec.convert(others | {"streams": (), "stages": stages}, Plan), streams=streams)
+
+
+def _each(raw: msgspec.Raw) -> list[msgspec.Raw]:
+    return msgspec.json.decode(raw, type=list[msgspec.Raw])
+
+
+def _stream(raw: msgspec.Raw) -> PlannedStream:
+    stored = msgspec.json.decode(raw)
+    partitions = from_columns(PlannedPartition, stored["partitions"])
+    return replace(msgspec.convert(stored | {"partitions": ()}, PlannedStream), partitions=partitions)
+
+
+def _stage(stored: dict[str, Any], read: _Partitions) -> dict[str, Any]:
+    return stored | {"tasks": _with_exceptions(_stage_by_rule(stored, read), stored["tasks"])}
 
 
 def _fields(value: Value) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True):
 
     declared: Stream
     columns: tuple[Column, ...]
-    partitions: tuple[PlannedPartition, ...]
+    partitions: Sequence[PlannedPartition]
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     topic: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, assert_never
@@ -250,7 +250,7 @@ class Discovered(Value, frozen=True):
 
     stream: str
     columns: tuple[Column, ...]
-    partitions: tuple[DiscoveredPartition, ...]
+    partitions: Sequence[DiscoveredPartition]
     lacking: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     topic: str = ""

@@ -13,6 +13,7 @@ from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.reach import listed
+from partitioning.rows import Rows
 
 
 def arrivals(
@@ -53,7 +54,7 @@ def arrivals(
             partitions.append(_partition(partition, committed, start, None if unlimited else limit))
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
             findings.extend(_not_lost(stream, partition, committed, start, lost) if lost else ())
-        columns = discovery.columns, tuple(partitions), discovery.lacking, discovery.required
+        columns = discovery.columns, Rows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic))
     if findings:
         raise Refused(*findings)
@@ -170,8 +171,6 @@ def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> It
 def _partition(discovered: DiscoveredPartition, committed: int, start: int, limit: int | None) -> PlannedPartition:
     end = max(discovered.end, start) if limit is None else _end(discovered.files, start, limit)
     files = tuple(file for file in discovered.files if _is_read(file, start, end))
-    if len(files) == len(discovered.files):
-        files = discovered.files  # one tuple, not two: there may be a million
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)
     return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files, missing)

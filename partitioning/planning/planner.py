@@ -127,6 +127,8 @@ def _key_sample(plan: Plan) -> int:
 
 def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> dict[str, int]:
     """The starts that were asked for, of stream partitions that no batch has read before."""
+    if not settings.starts:
+        return {}
     read = {str(offsets.partition) for offsets in published.ranges()} if published else set()
     return {name: offset for name, offset in settings.starts.items() if name not in read}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from partitioning.model.plan import Exchange, Plan, PlannedPartition
 from partitioning.values import Value
 
@@ -30,7 +32,7 @@ def traffic(plan: Plan, exchange: Exchange) -> Traffic:
     return Traffic(exchange.moves, origin.bytes * exchange.moves // max(origin.records, 1))
 
 
-def _total(parts: list[PlannedPartition] | tuple[PlannedPartition, ...]) -> Traffic:
+def _total(parts: Sequence[PlannedPartition]) -> Traffic:
     return Traffic(sum(part.records for part in parts), sum(part.bytes for part in parts))
 
 

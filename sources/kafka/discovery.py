@@ -9,6 +9,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
+from partitioning.rows import Rows
 from sources.kafka.cluster import Cluster
 from sources.kafka.sample import Sampled, sample
 from sources.kafka.topics import Topic, describe, logs
@@ -61,11 +62,12 @@ class _Discovery:
         unread = {number: max(self._committed(number) or 0, span.start) for number, span in spans.items()}
         waiting = {number: start for number, start in unread.items() if start < spans[number].end}
         samples = sample(self._cluster, stream.name, waiting)
-        partitions = tuple(
+        partitions = (
             self._partition(number, span, starts[number], topic, samples.get(number, Sampled()))
             for number, span in sorted(spans.items())
         )
-        return Discovered(stream.name, columns.all, partitions, columns.lacking, (), topic.id)
+        rows = Rows.of(DiscoveredPartition, partitions)
+        return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
 
     def _start(self, number: int, span: Span) -> int:
         """From where on a partition is of interest."""
