@@ -5,12 +5,13 @@ A plan of a million stream partitions is numbers and names in a few arrays, not 
 
 from __future__ import annotations
 
+import operator
 import typing
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, chain, count, islice, pairwise
+from itertools import accumulate, chain, count, islice
 from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
@@ -43,7 +44,7 @@ class Rows(Sequence[V]):
         if isinstance(rows, cls):
             return rows
         held = tuple(rows)
-        columns = {name: column(part, [getattr(row, name) for row in held]) for name, part in parts(kind).items()}
+        columns = {name: column(part, list(map(operator.attrgetter(name), held))) for name, part in parts(kind).items()}
         return cls(kind, columns, len(held))
 
     def __len__(self) -> int:
@@ -57,7 +58,12 @@ class Rows(Sequence[V]):
 
     def __getitem__(self, place: int | slice) -> V | Sequence[V]:
         if isinstance(place, slice):
-            return tuple(self[number] for number in range(*place.indices(self._length)))
+            places = range(self._length)[place]
+            return (
+                tuple(self)
+                if len(places) == self._length and places.step == 1
+                else tuple(map(self.__getitem__, places))
+            )
         number = range(self._length)[place]
         return self.kind(*(column[number] for column in self.columns.values()))
 
@@ -67,7 +73,7 @@ class Rows(Sequence[V]):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Rows):
             return self.kind is other.kind and self.columns == other.columns
-        return tuple(self) == other
+        return isinstance(other, tuple) and len(self) == len(other) and tuple(self) == other
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -109,11 +115,11 @@ class Texts(Sequence[str]):
         return self.prefix + self.rest[self.ends[place - 1] if place else 0 : self.ends[place]]
 
     def __iter__(self) -> Iterator[str]:
-        return (self.prefix + rest for rest in self.rests())
+        return map(self.prefix.__add__, self.rests())
 
     def rests(self) -> Iterator[str]:
         """Each without its beginning."""
-        return (self.rest[start:end] for start, end in pairwise(chain((0,), self.ends)))
+        return map(self.rest.__getitem__, map(slice, chain((0,), self.ends), self.ends))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +136,14 @@ class Runs(Sequence[tuple[Value, ...]]):
         return self.rows[self.ends[place - 1] if place else 0 : self.ends[place]]
 
     def __iter__(self) -> Iterator[tuple[Value, ...]]:
+        if self.ends == Steps(1, 1, len(self.rows)):
+            return zip(self.rows, strict=True)
         following = iter(self.rows)
         return (tuple(islice(following, length)) for length in self.lengths())
 
     def lengths(self) -> Iterator[int]:
         """How many rows each tuple has."""
-        return (end - start for start, end in pairwise(chain((0,), self.ends)))
+        return map(operator.sub, self.ends, chain((0,), self.ends))
 
 
 # Numbers beyond 64 bits, which no offset has, are held one by one, as is all that has no column of its own kind.
@@ -182,7 +190,7 @@ def numbers(values: Iterable[int]) -> Numbers:
     listed = list(values)
     if len(listed) > 1:
         first, step = listed[0], listed[1] - listed[0]
-        if all(value == expected for value, expected in zip(listed, count(first, step), strict=False)):
+        if all(map(operator.eq, listed, count(first, step))):
             return Steps(first, step, len(listed))
     try:
         return array("q", listed)

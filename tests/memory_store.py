@@ -35,10 +35,9 @@ class MemoryStore:
         data = self._objects.get(key)
         return None if data is None else Entry(key, len(data), _etag(data))
 
-    def list(self, prefix: str) -> Iterator[Entry]:
-        for key in sorted(self._objects):
-            if key.startswith(prefix):
-                yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
+        for key in sorted(key for key in self._objects if key.startswith(prefix))[:limit]:
+            yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
 
 
 def _etag(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """The ledger: a pipeline's plans, receipts, verdicts and commits in the store, and what they add up to.
 
-Batches are numbered without holes. A listing only hints at the newest; probing for the next one decides.
+Batches are numbered without holes. A listing only hints at the newest, as it costs more the more there are, and may
+lag behind; asking for the ones that come next decides.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.values import Document, Value
 
 D = TypeVar("D", bound=Document)
+
+_LISTED = 100
+# Behind the plan that seems the newest of many: where plans were removed, there are others.
+_BEYOND_A_HOLE = (2, 3, 5, 9, 17)
 
 
 class Standing(Value, frozen=True):
@@ -203,11 +208,24 @@ class Ledger:
 
     def _newest(self) -> int | None:
         pattern = re.compile(re.escape(f"{self.pipeline}/plans/") + r"([0-9]+)\.json\.gz")
-        matches = (pattern.fullmatch(entry.key) for entry in self.store.list(f"{self.pipeline}/plans/"))
-        newest = max((int(match[1]) for match in matches if match), default=-1)
-        while self.store.head(self.key("plans", newest + 1)) is not None:
-            newest += 1
+        listed = [pattern.fullmatch(entry.key) for entry in self.store.list(f"{self.pipeline}/plans/", _LISTED)]
+        hint = max((int(match[1]) for match in listed if match), default=-1)
+        newest = self._last_from(hint)
+        if len(listed) == _LISTED:
+            for beyond in _BEYOND_A_HOLE:
+                if self.has_plan(newest + beyond):
+                    newest = self._last_from(newest + beyond)
         return newest if newest >= 0 else None
+
+    def _last_from(self, batch: int) -> int:
+        """The last plan of those that follow this one without a hole, found by doubling and then halving the steps."""
+        step = 1
+        while self.has_plan(batch + step):
+            batch, step = batch + step, 2 * step
+        while step > 1:
+            step //= 2
+            batch += step if self.has_plan(batch + step) else 0
+        return batch
 
     def _expect(self, batch: int) -> Plan:
         plan = self.plan(batch)

@@ -96,8 +96,8 @@ class Store(Protocol):
     def head(self, key: str) -> Entry | None:
         """The object's size and etag, or None if there is none."""
 
-    def list(self, prefix: str) -> Iterator[Entry]:
-        """The objects whose keys start with `prefix`, by key.
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
+        """The objects whose keys start with `prefix`, by key; the first `limit` of them if there are more.
 
         What was decided never rests on it: it is read by name. Discovery does, and refuses what has gaps.
         """
@@ -193,9 +193,9 @@ class S3Store:
                 raise
         return Entry(key, int(answer["ContentLength"]), answer["ETag"].strip('"'))
 
-    def list(self, prefix: str) -> Iterator[Entry]:
+    def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
+            Bucket=self._bucket, Prefix=self._prefix + prefix, PaginationConfig={"MaxItems": limit, "PageSize": limit}
         )
         with self._errors(prefix):
             for page in pages:

@@ -91,13 +91,12 @@ def _in_brokers(plan: Plan) -> Iterator[str]:
 
 def _stream(stream: PlannedStream) -> tuple[str, ...]:
     declared = stream.declared
-    records = sum(partition.records for partition in stream.partitions)
     return (
         declared.name + (f" ({declared.kind})" if declared.table else ""),
         f"{declared.key} ({declared.key_format})",
         declared.hash,
         str(declared.partitions),
-        f"{records:,}",
+        f"{stream.records:,}",
         size(sum(partition.bytes for partition in stream.partitions)),
         declared.null_keys,
     )
@@ -182,7 +181,7 @@ def idle_tasks(plan: Plan, stage: Stage) -> int:
 
 def _records(plan: Plan, stage: Stage) -> int:
     """The records of the streams that a stage reads."""
-    return sum(plan.stream(read.name).partitions[number].records for read in stage.streams for number in read.numbers)
+    return sum(plan.stream(read.name).records_of(read.only) for read in stage.streams)
 
 
 def _input(source: Input) -> str:

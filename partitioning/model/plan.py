@@ -56,7 +56,7 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
         return replace(self, start=span.start, end=span.end, bytes=size, files=files, missing=missing)
 
 
-class PlannedStream(Value, frozen=True, omit_defaults=True):
+class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
     """A stream in this batch: its declaration, its columns, and every partition by number.
 
     New files are `lacking` some of the columns, which are read as null; `required` ones no file allows to be null.
@@ -73,6 +73,15 @@ class PlannedStream(Value, frozen=True, omit_defaults=True):
     @property
     def name(self) -> str:
         return self.declared.name
+
+    @cached_property
+    def records(self) -> int:
+        """How many records the batch reads of it."""
+        return sum(partition.records for partition in self.partitions)
+
+    def records_of(self, only: Sequence[int] | None) -> int:
+        """How many records the batch reads of `only` these partitions, or of all."""
+        return self.records if only is None else sum(self.partitions[number].records for number in only)
 
     def range(self, partition: int) -> OffsetRange:
         """What the batch reads of a partition."""
@@ -355,7 +364,7 @@ class Plan(Document, frozen=True):
     @property
     def records(self) -> int:
         """How many records the batch reads, each counted once."""
-        return sum(partition.records for stream in self.streams for partition in stream.partitions)
+        return sum(stream.records for stream in self.streams)
 
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All result tables."""

@@ -134,7 +134,7 @@ def _source(plan: Plan, stage: Stage, read: StreamInput | ResultInput | StateInp
     """A stream, a result or state that a stage reads."""
     match read:
         case StreamInput():
-            records = sum(partition.records for partition in plan.stream(read.name).partitions)
+            records = plan.stream(read.name).records
             return Box(read.name, "stream", (read.name, str(read.placement), many(records, "record")))
         case ResultInput():
             lines = (f"result of {read.step}", str(read.placement))

@@ -92,9 +92,10 @@ def _as_declared(read: StreamInput, declared: Stream) -> bool:
 
 def _streams(plan: Plan) -> Iterator[Finding]:
     for stream in plan.streams:
-        if [partition.partition for partition in stream.partitions] != list(range(stream.declared.partitions)):
+        partitions = tuple(stream.partitions)
+        if [partition.partition for partition in partitions] != list(range(stream.declared.partitions)):
             yield Finding("the plan does not hold every partition once, in order", f"stream {stream.name!r}", NEXT)
-        for partition in stream.partitions:
+        for partition in partitions:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
                 yield Finding(f"[{partition.start},{partition.end}) is no range of offsets", where, NEXT)

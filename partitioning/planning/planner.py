@@ -135,11 +135,13 @@ def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> d
 
 def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[OffsetRange, ...]:
     """The offsets that are missing in what the batch reads, and that were accepted as lost."""
+    if not settings.accept_loss:
+        return ()
     return tuple(
         gap.offsets
         for stream in streams
         for planned in stream.partitions
-        if planned.missing and settings.accept_loss
+        if planned.missing
         for gap in gaps(stream.declared, planned.partition, planned.start, planned.files, settings.accept_loss)
         if gap.explained is Explained.ACCEPTED
     )
@@ -147,7 +149,7 @@ def _losses(streams: Sequence[PlannedStream], settings: Settings) -> tuple[Offse
 
 def _arrived(batch: int, streams: Sequence[PlannedStream]) -> Statistics:
     """What is known without an earlier batch: how many records of each stream have arrived."""
-    return Statistics(batch, {stream.name: sum(p.records for p in stream.partitions) for stream in streams})
+    return Statistics(batch, {stream.name: stream.records for stream in streams})
 
 
 def _groups(

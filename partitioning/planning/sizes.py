@@ -26,13 +26,7 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
     Streams are counted. Of what steps give, a batch is taken to have the same share as the last one, in records
     of this batch's mean size, spread evenly; none where the last batch did not count it. State is what it was.
     """
-    streams = {
-        stream.name: Sizes(
-            [partition.bytes for partition in stream.partitions],
-            [partition.records for partition in stream.partitions],
-        )
-        for stream in plan.streams
-    }
+    streams = {stream.name: _sizes(stream) for stream in plan.streams}
     from_steps = _FromSteps(plan, graph, statistics)
     waves: dict[int, list[SizedTask]] = {}
     for stage in plan.stages:
@@ -43,6 +37,11 @@ def sized(plan: Plan, graph: Graph, statistics: Statistics | None) -> Mapping[in
         for task in stage.tasks:
             waves.setdefault(stage.wave, []).append(_sized(plan, stage, task, inputs))
     return waves
+
+
+def _sizes(stream: PlannedStream) -> Sizes:
+    partitions = tuple(stream.partitions)
+    return Sizes([partition.bytes for partition in partitions], [partition.records for partition in partitions])
 
 
 def _sized(plan: Plan, stage: Stage, task: Task, inputs: Mapping[str, Sizes]) -> SizedTask:
@@ -86,13 +85,13 @@ def counted(exchanges: Sequence[Exchange], streams: Sequence[PlannedStream]) -> 
 
     Where a changed partition count moves a part of a stream, the rest of it is spared.
     """
-    records = {stream.name: [partition.records for partition in stream.partitions] for stream in streams}
+    read = {stream.name: stream for stream in streams}
     with_counts = []
     for exchange in exchanges:
-        if exchange.source in records:
-            counts = records[exchange.source]
-            moves = sum(counts) if exchange.only is None else sum(counts[number] for number in exchange.only)
-            rest = exchange.spares if exchange.only is None else sum(counts) - moves
+        if exchange.source in read:
+            stream = read[exchange.source]
+            moves = stream.records_of(exchange.only)
+            rest = exchange.spares if exchange.only is None else stream.records - moves
             exchange = replace(exchange, moves=moves, spares=rest)
         with_counts.append(exchange)
     return tuple(with_counts)

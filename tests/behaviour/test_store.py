@@ -51,3 +51,5 @@ def test_head_and_list_agree_on_size_and_etag(store: Store) -> None:
     listed = list(store.list("a/"))
     assert [(entry.key, entry.size) for entry in listed] == [("a/10.json", 4), ("a/2.json", 2)]
     assert [store.head(entry.key) for entry in listed] == listed
+    assert list(store.list("a/", 1)) == listed[:1]
+    assert list(store.list("", 5)) == list(store.list(""))

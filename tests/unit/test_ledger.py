@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from partitioning.documents.document import digest, encode, pack
 from partitioning.documents.ledger import Ledger, Standing
@@ -127,7 +129,7 @@ def test_a_corrupt_plan_is_refused_with_its_address(ledger: Ledger, spoil: Calla
 
 def test_the_newest_plan_is_found_where_the_listing_lags_behind() -> None:
     class Lagging(MemoryStore):
-        def list(self, prefix: str) -> Iterator[Entry]:
+        def list(self, prefix: str, limit: int | None = None) -> Iterator[Entry]:
             return iter(())
 
     ledger = Ledger(Lagging(), "tail_activity")
@@ -143,6 +145,47 @@ def test_batches_are_ordered_by_number_not_by_name(ledger: Ledger) -> None:
         decide(ledger, plan)
         plan = put_plan(ledger, batch, plan)
     assert ledger.standing().plan == plan
+
+
+def after(batches: int, store: MemoryStore | None = None) -> tuple[Ledger, Plan]:
+    """A ledger of so many batches, of which only the last is a real one, and that one."""
+    ledger = Ledger(store or MemoryStore(), "tail_activity")
+    for batch in range(batches - 1):
+        ledger.store.put(ledger.key("plans", batch), b"")
+    plan = put_plan(ledger, batches - 1)
+    decide(ledger, plan)
+    return ledger, plan
+
+
+@given(st.integers(1, 3000))
+@settings(max_examples=40)
+def test_the_newest_of_many_plans_is_found(batches: int) -> None:
+    ledger, plan = after(batches)
+    assert ledger.standing().plan == plan
+
+
+@given(st.integers(120, 600), st.data())
+@settings(max_examples=40)
+def test_the_newest_of_many_plans_is_found_where_others_were_removed(batches: int, data: st.DataObject) -> None:
+    ledger, plan = after(batches)
+    first = data.draw(st.integers(0, batches - 2))
+    for batch in range(first, min(first + data.draw(st.integers(1, 16)), batches - 1)):
+        ledger.store.delete(ledger.key("plans", batch))
+    assert ledger.standing().plan == plan
+
+
+def test_what_the_newest_plan_costs_does_not_grow_with_how_many_there_are() -> None:
+    class Counting(MemoryStore):
+        asked = 0
+
+        def head(self, key: str) -> Entry | None:
+            self.asked += 1
+            return super().head(key)
+
+    store = Counting()
+    ledger, plan = after(9000, store)
+    assert ledger.standing().plan == plan
+    assert store.asked < 60
 
 
 def test_the_first_plan_of_a_batch_stays_and_the_second_planner_is_given_it(ledger: Ledger) -> None:
