@@ -93,7 +93,6 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Scheme",
             examples=["cogroup", "elastic(2)", "tasks(24)", "max"],
             description="How many tasks: cogroup, elastic(F), tasks(L), records(N), max; empty for the pipeline's own.",
-            section="Plan",
         ),
         "groups": Param(
             settings.groups,
@@ -102,7 +101,6 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             maximum=_MOST_GROUPS,
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
-            section="Plan",
         ),
     }
 
@@ -116,14 +114,12 @@ def _params(settings: Settings) -> dict[str, Param]:
             minimum=1,
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
-            section="Plan",
         ),
         "again": Param(
             False,
             type="boolean",
             title="Again",
             description="Run a batch that waits because its checks failed twice in the same way.",
-            section="Run",
         ),
     }
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import shlex
 import signal
-import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +17,8 @@ import psutil
 import pytest
 
 from batches.runners.ports import free_ports
-from tests.small import until
+from demo.home import SOURCE
+from tests.compose.airflow_api import AirflowApi
 from tests.started import kill_all_that_name, started
 
 pytestmark = pytest.mark.timeout(1800)
@@ -43,12 +48,24 @@ def test_servers_end_with_the_command_that_started_them(told: signal.Signals, ho
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
-def test_all_of_airflow_ends_with_the_command_that_started_it(told: signal.Signals, home: Path) -> None:
+def test_all_of_airflow_runs_at_the_port_that_was_chosen_and_ends_with_the_command_that_started_it(
+    told: signal.Signals, home: Path
+) -> None:
     (port,) = free_ports(1)
     with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
         assert serving.stdout is not None
-        assert any(f"http://127.0.0.1:{port}, admin's password in {home}" in line for line in serving.stdout)
-        assert until(lambda: _answers(port), within=180)
+        lines = itertools.takewhile(
+            lambda line: f"http://127.0.0.1:{port}, admin's password in {home}" not in line, serving.stdout
+        )
+        exports = dict(shlex.split(line)[1].split("=", 1) for line in lines if line.startswith("export "))
+        land = [sys.executable, "-m", "demo.landing", "0", SOURCE]
+        subprocess.run(land, env=os.environ | exports, check=True, capture_output=True)
+        passwords = home / "airflow" / "simple_auth_manager_passwords.json.generated"
+        airflow = AirflowApi(port)
+        airflow.wait_until_started("tail_activity", lambda: str(json.loads(passwords.read_text())["admin"]))
+        tasks = airflow.run("tail_activity", meanwhile=lambda: time.sleep(0.5))
+        # A task that does not reach the page is tried again.
+        assert [task["try_number"] for task in tasks if task["task_id"] == "plan"] == [1]
         begun = psutil.Process(serving.pid).children(recursive=True)
         names = [process.name() for process in begun]
         assert {"weed", "java", "airflow"} <= set(names)
@@ -56,11 +73,6 @@ def test_all_of_airflow_ends_with_the_command_that_started_it(told: signal.Signa
         serving.send_signal(told)
         serving.wait(30)
     assert psutil.wait_procs(begun, timeout=60)[1] == []
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as asking:
-        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_only_one_process_serves_a_folder(tmp_path: Path) -> None:
