@@ -144,7 +144,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
         with failures():
             number = params["backfill"]
             if number is None:
-                number = pieces.begin(pipeline, store_root(), _asked(params, settings))
+                number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
             ref, sentence = pieces.next_batch(pipeline, store_root(), number)
             print(sentence)
             check_waves(ref, waves, steps.groups_of_wave(ref, waves), "coset backfill")
@@ -233,9 +233,14 @@ def _undo_task(pipeline: Pipeline) -> Any:
         from batches.backfills import pieces  # noqa: PLC0415
 
         with failures():
-            print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"]))
+            print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
 
     return undo()  # type: ignore[call-arg, misc]
+
+
+def _who() -> str:
+    """Who started the run, if Airflow knows."""
+    return get_current_context()["dag_run"].triggering_user_name or ""
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Asked:

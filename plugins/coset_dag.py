@@ -21,7 +21,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.planning.stages.bounds import most_waves
 from plugins.places import Places, placed
-from plugins.task_group import TaskGroupOperator, failure
+from plugins.task_group import TaskGroupOperator, failure, until_printed
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
@@ -203,9 +203,10 @@ def _clean_task(pipeline: Pipeline) -> Any:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Errors as Airflow's, which are retried or not."""
+    """Errors as Airflow's, which are retried or not; and all that was printed stands before the task's end."""
     try:
         yield
+        until_printed()
     except CosetError as error:
         raise failure(error) from error
 
