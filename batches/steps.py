@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
@@ -76,8 +77,10 @@ def plan_page(batch: BatchRef) -> str:
 
 
 def label(group: TaskGroup) -> str:
-    """A task group for people: `group 1: flights+planes/2 flights+planes/3 (12.0 MB)`."""
-    tasks = shorten(" ".join(str(task) for task in group.tasks), _LABEL_WIDTH, placeholder=" …")
+    """A task group for people: `group 1: flights+planes/2 3 (12.0 MB)`."""
+    by_stage = groupby(group.tasks, key=lambda task: task.stage)
+    named = (f"{stage}/{' '.join(str(each.task) for each in tasks)}" for stage, tasks in by_stage)
+    tasks = shorten(" ".join(named), _LABEL_WIDTH, placeholder=" …")
     return f"group {group.group}: {tasks} ({group.bytes / 1e6:.1f} MB)"
 
 

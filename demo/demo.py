@@ -66,8 +66,7 @@ def _run_airflow(home: Home) -> None:
     """Run Airflow's parts until they end or this process is to."""
     log = home.logs / "airflow-parts.log"
     password = home.airflow / "simple_auth_manager_passwords.json.generated"
-    port = os.environ.get("AIRFLOW__API__PORT", "8080")
-    show("", f"Airflow starts: http://127.0.0.1:{port}, admin's password in {password}, log: {log}")
+    show("", f"Airflow starts: {home.airflow_page}, admin's password in {password}, log: {log}")
     # Asked so, it ends its parts; by SIGTERM it would leave them behind.
     asked = signal.SIGINT
     # It has to say that it ends them, and would not if its terminal were gone.

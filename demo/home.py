@@ -87,10 +87,17 @@ class Home:
         finally:
             server.stop()
 
+    @property
+    def airflow_page(self) -> str:
+        """The address of Airflow's page."""
+        port = os.environ.get("AIRFLOW__API__PORT", "8080")
+        return os.environ.get("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{port}")
+
     def airflow_environment(self) -> Mapping[str, str]:
         """What Airflow needs beside it: its own home, our DAGs, a page for this machine only, and the Spark server.
 
-        `airflow standalone` starts its parts by name, so `PATH` begins with the folder that they are in.
+        `airflow standalone` starts its parts by name, so `PATH` begins with the folder that they are in. Tasks report
+        to the page's address, which Airflow takes to be at port 8080 whatever its page's port is.
         """
         spark = {"conn_type": "spark", "host": os.environ["SPARK_MASTER"], "password": os.environ[TOKEN]}
         return {
@@ -101,6 +108,7 @@ class Home:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__BASE_URL": self.airflow_page,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
         }
 

@@ -1,5 +1,11 @@
 """The proof, judged by Great Expectations. Importing this registers Coset's expectations by name."""
 
+import logging
+
+# Whoever logs at INFO, as Airflow does, would read hundreds of its lines about itself, most of them from its import.
+if (_gx := logging.getLogger("great_expectations")).level == logging.NOTSET:
+    _gx.setLevel(logging.WARNING)
+
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
     ExpectBatchToContinueThePrevious,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from batches.backfills.steps import Asked
 
 _DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
-_WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why", "section": "Backfill"}
+_WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why"}
 
 
 def coset_backfill_dag(
@@ -83,7 +83,7 @@ def coset_backfill_dag(
 
 def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
     """The DAG `<pipeline>_undo`, whose form says which backfill is taken back. Other arguments go to Airflow's DAG."""
-    number = Param(type="integer", minimum=0, title="Backfill", description="Its number.", section="Backfill")
+    number = Param(type="integer", minimum=0, title="Backfill", description="Its number.")
     with DAG(
         f"{pipeline.name}_undo",
         schedule=None,
@@ -97,18 +97,17 @@ def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
 
 
 def _params(settings: Settings) -> dict[str, Param]:
-    batch: dict[str, Any] = {"type": "integer", "minimum": 0, "section": "Backfill"}
+    batch: dict[str, Any] = {"type": "integer", "minimum": 0}
     return {
-        "from": Param(title="From", description="The first batch to run again.", **batch),
-        "to": Param(title="To", description="The last one; it has to be published.", **batch),
-        "why": Param(description="Kept with the backfill, and shown to whoever approves it.", **_WHY),
+        "from": Param(title="From batch", description="The first batch to run again.", **batch),
+        "to": Param(title="To batch", description="The last one; it has to be published.", **batch),
         **plan_params(settings),
+        "why": Param(description="Kept with the backfill, and shown to whoever approves it.", **_WHY),
         "repaired": Param(
             False,
             type="boolean",
             title="Repaired input",
             description="Landed files were repaired: read those that hold the offsets now.",
-            section="Backfill",
         ),
         "backfill": Param(
             None,
@@ -145,7 +144,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
         with failures():
             number = params["backfill"]
             if number is None:
-                number = pieces.begin(pipeline, store_root(), _asked(params, settings))
+                number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
             ref, sentence = pieces.next_batch(pipeline, store_root(), number)
             print(sentence)
             check_waves(ref, waves, steps.groups_of_wave(ref, waves), "coset backfill")
@@ -234,9 +233,14 @@ def _undo_task(pipeline: Pipeline) -> Any:
         from batches.backfills import pieces  # noqa: PLC0415
 
         with failures():
-            print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"]))
+            print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
 
     return undo()  # type: ignore[call-arg, misc]
+
+
+def _who() -> str:
+    """Who started the run, if Airflow knows."""
+    return get_current_context()["dag_run"].triggering_user_name or ""
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Asked:

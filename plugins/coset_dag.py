@@ -21,7 +21,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.planning.stages.bounds import most_waves
 from plugins.places import Places, placed
-from plugins.task_group import TaskGroupOperator, failure
+from plugins.task_group import TaskGroupOperator, failure, until_printed
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
@@ -93,7 +93,6 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Scheme",
             examples=["cogroup", "elastic(2)", "tasks(24)", "max"],
             description="How many tasks: cogroup, elastic(F), tasks(L), records(N), max; empty for the pipeline's own.",
-            section="Plan",
         ),
         "groups": Param(
             settings.groups,
@@ -102,7 +101,6 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             maximum=_MOST_GROUPS,
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
-            section="Plan",
         ),
     }
 
@@ -116,14 +114,12 @@ def _params(settings: Settings) -> dict[str, Param]:
             minimum=1,
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
-            section="Plan",
         ),
         "again": Param(
             False,
             type="boolean",
             title="Again",
             description="Run a batch that waits because its checks failed twice in the same way.",
-            section="Run",
         ),
     }
 
@@ -207,9 +203,10 @@ def _clean_task(pipeline: Pipeline) -> Any:
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Errors as Airflow's, which are retried or not."""
+    """Errors as Airflow's, which are retried or not; and all that was printed stands before the task's end."""
     try:
         yield
+        until_printed()
     except CosetError as error:
         raise failure(error) from error
 

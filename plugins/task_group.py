@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from batches.runners.connect import Connect
 
 
+_READ_WITHIN_SECONDS = 0.2
+
+
 class TaskGroupOperator(SparkSubmitOperator):
     """Runs a task group where its connection says, and does not retry what was refused.
 
@@ -51,6 +54,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         except CosetError as error:
             raise failure(error) from error
         print(f"{self.name}: done in {time.monotonic() - started:.1f} s")
+        until_printed()
 
     def on_kill(self) -> None:
         if self._runner is None:
@@ -95,6 +99,15 @@ def server_of(connection: Connection) -> str | None:
     port = f":{connection.port}" if connection.port else ""
     secured = "/;use_ssl=true" if connection.extra_dejson.get("use_ssl") else ""
     return f"{host}{port}{secured}"
+
+
+def until_printed() -> None:
+    """Give Airflow time to read what a task has printed last.
+
+    It dates printed lines when it reads them, and shows the log by date: lines that it reads after the task has ended
+    are hidden among those of its own that it folds.
+    """
+    time.sleep(_READ_WITHIN_SECONDS)
 
 
 def failure(error: CosetError) -> AirflowException:

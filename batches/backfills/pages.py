@@ -40,9 +40,9 @@ def preview_sections(
 
 def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -> tuple[Section, ...]:
     """Which rows are others than they were, the first of them, and what hinders them from being put in place."""
-    first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first]
+    first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first_columns]
     last = str(found.plans[-1][0])
-    first += [(last, state.step, *rows) for state in found.states for rows in state.first]
+    first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
     columns = ("batch", "table", "key", "before", "now")
     return (
         _tables(found, hindrances),
@@ -56,7 +56,7 @@ def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindran
     run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)))
     shown = [run_again, *comparison_sections(found, hindrances)]
     asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
-    head = f"## {str(backfill).capitalize()}\n\n{asked}\n\n"
+    head = f"## B{str(backfill)[1:]}\n\n{asked}\n\n"
     return f"{head}{markdown(shown)}\nThe digest of this comparison is {digest(found)}.\n"
 
 
@@ -175,7 +175,7 @@ def _tables(found: Comparison, hindrances: Iterable[Finding]) -> Section:
     sides += [(last, f"what {state.step} keeps", state.rows, state.keys) for state in found.states]
     rows = [(batch, name, *(f"{count:,}" for count in (*counts, keys))) for batch, name, counts, keys in sides]
     columns = ("batch", "table", "rows before", "rows now", "keys that differ")
-    return section(f"Backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, hindrances))
+    return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, hindrances))
 
 
 def _notes(found: Comparison, hindrances: Iterable[Finding]) -> Iterator[str]:

@@ -39,9 +39,9 @@ def preview(pipeline: Pipeline, root: str, asked: Asked) -> str:
     return markdown(preview_sections(store, pipeline.name, steps.preview(pipeline, store, asked)))
 
 
-def begin(pipeline: Pipeline, root: str, asked: Asked) -> int:
-    """The number of the backfill that was asked for. Raises Refused as `steps.begin`."""
-    return steps.begin(pipeline, S3Store(root), asked).number
+def begin(pipeline: Pipeline, root: str, asked: Asked, who: str) -> int:
+    """The number of the backfill that `who` asked for. Raises Refused as `steps.begin`."""
+    return steps.begin(pipeline, S3Store(root), asked, who).number
 
 
 def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, str]:
@@ -83,11 +83,11 @@ def swap(pipeline: str, root: str, number: int, approved: str, who: str) -> str:
     return f"{request} is in place: {steps.swap(store, request, approved, request.why, who)}"
 
 
-def undo(pipeline: str, root: str, number: int, why: str) -> str:
-    """Let readers see the rows that there were before the backfill."""
+def undo(pipeline: str, root: str, number: int, why: str, who: str) -> str:
+    """Let readers see the rows that there were before the backfill; `who` decided it."""
     store = S3Store(root)
     request = backfill(store, pipeline, number)
-    return f"{request} is taken back: {steps.undo(store, request, why)}"
+    return f"{request} is taken back: {steps.undo(store, request, why, who)}"
 
 
 def _left(store: Store, request: Backfill) -> tuple[int, ...]:

@@ -81,8 +81,9 @@ def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
             )
 
 
-def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
-    """The backfill that was asked for: the newest, if the same was asked and it is not compared yet, else a new one.
+def begin(pipeline: Pipeline, store: Store, asked: Asked, who: str = "") -> Backfill:
+    """The backfill that was asked for: the newest, if the same was asked and it is not compared yet, else a new one; by
+    `who`, if that is not the user of this process.
 
     Raises Refused as `preview`.
     """
@@ -100,7 +101,7 @@ def begin(pipeline: Pipeline, store: Store, asked: Asked) -> Backfill:
         len(known),
         batches,
         to_toml(asked.settings),
-        who=_who(),
+        who=who or _who(),
         why=asked.why,
         at=_now(),
         repaired=asked.repaired or UNSET,

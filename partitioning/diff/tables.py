@@ -74,9 +74,10 @@ def _reasons(before: PlannedWrite, now: PlannedWrite, old: _Origins, new: _Origi
     if before.declared.step != now.declared.step:
         return [*reasons, f"it holds {now.declared.step}, before {before.declared.step}"]
     for name in new.behind(now.declared.step):
-        reasons.extend(
-            f"{fact} of {name}" for fact, value in new.facts(name).items() if value != old.facts(name).get(fact)
-        )
+        if known := old.facts(name):
+            reasons.extend(f"{fact} of {name}" for fact, value in new.facts(name).items() if value != known.get(fact))
+        else:
+            reasons.append(f"{name} is new")
     return reasons
 
 

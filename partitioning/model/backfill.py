@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from json import JSONDecoder
 from typing import ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
@@ -77,8 +78,35 @@ class Difference(Value, frozen=True):
     first: tuple[tuple[str, str, str], ...]
 
     @property
+    def first_columns(self) -> tuple[tuple[str, str, str], ...]:
+        """The first of them for people: of a row beside a row only the columns that differ."""
+        return tuple((key, *_columns_that_differ(before, now)) for key, before, now in self.first)
+
+    @property
     def same(self) -> bool:
         return self.rows[0] == self.rows[1] and self.digests[0] == self.digests[1]
+
+
+def _columns_that_differ(before: str, now: str) -> tuple[str, str]:
+    try:
+        were, are = _columns(before), _columns(now)
+    except ValueError:
+        # Several rows of a key.
+        return before, now
+    differ = {name for name in were | are if were.get(name) != are.get(name)}
+    shown = [", ".join(f"{name} {row[name]}" for name in row if name in differ) for row in (were, are)]
+    return shown[0], shown[1]
+
+
+def _columns(row: str) -> dict[str, str]:
+    """A row in JSON, each value as it is written there. Raises ValueError if it is more than one."""
+    decoder, at, columns = JSONDecoder(), 1, {}
+    while at < len(row):
+        name, colon = decoder.raw_decode(row, at)
+        _, end = decoder.raw_decode(row, colon + 1)
+        columns[name] = row[colon + 1 : end]
+        at = end + 1
+    return columns
 
 
 class TableComparison(Difference, frozen=True, kw_only=True):

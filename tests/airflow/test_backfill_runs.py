@@ -101,7 +101,7 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     }
     store = S3Store(store_root)
     (request,) = backfills(store, "tail_activity")
-    assert (request.batches, request.why) == ((0, 1), "a hot topic")
+    assert (request.batches, request.who, request.why) == ((0, 1), "dag_test", "a hot topic")
     assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(Turn.SWAP, "a hot topic")]
     plans = [Ledger(store, request.name).plan(batch) for batch in request.batches]
     assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
@@ -177,7 +177,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     assert f"different: {found.tables[0].keys:,} keys of late (batch 0)" in shown
     assert "a hot topic" in shown
     assert digest(found) in shown
-    assert all(row in shown for _, row, _ in found.tables[0].first)
+    assert all(f"| {row} " in shown for _, row, _ in found.tables[0].first_columns)
     assert {name: state for (name, _), state in states(rejected).items() if name in {"approve", "swap"}} == {
         "approve": "success",
         "swap": "skipped",

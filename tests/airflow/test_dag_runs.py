@@ -16,7 +16,7 @@ from partitioning.documents.store import S3Store
 from sources.s3 import storage_options
 from tests.forked import at_once
 
-LABELS = {"group 0: flights+planes/0 flights+planes/1 (1.9 MB)", "group 1: flights+planes/2 flights+planes/3 (1.9 MB)"}
+LABELS = {"group 0: flights+planes/0 1 (1.9 MB)", "group 1: flights+planes/2 3 (1.9 MB)"}
 FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
 
 

@@ -63,7 +63,7 @@ def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store, tmp_path: P
     assert "The first keys that differ" in shown
     page = (tmp_path / "delays" / "backfill-0.html").read_text()
     assert "different: 20 keys of delays (batch 1)" in page
-    assert "{&#34;delay&#34;:21" in page
+    assert "<code>delay 21" in page
     index = (tmp_path / "delays" / "index.html").read_text()
     assert '<a href="backfill-0.html">open</a>' in index
     assert index.count("batch-") >= 2

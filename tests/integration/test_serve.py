@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +18,8 @@ import psutil
 import pytest
 
 from batches.runners.ports import free_ports
+from demo.home import SOURCE
+from tests.compose.airflow_api import AirflowApi
 from tests.small import until
 from tests.started import kill_all_that_name, started
 
@@ -42,19 +49,47 @@ def test_servers_end_with_the_command_that_started_them(told: signal.Signals, ho
     assert psutil.wait_procs(begun, timeout=30)[1] == []
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
-def test_all_of_airflow_ends_with_the_command_that_started_it(told: signal.Signals, home: Path) -> None:
+def test_airflow_runs_a_batch_at_the_port_that_was_chosen_and_ends_when_it_is_told(home: Path) -> None:
     (port,) = free_ports(1)
     with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
-        assert serving.stdout is not None
-        assert any(f"http://127.0.0.1:{port}, admin's password in {home}" in line for line in serving.stdout)
+        airflow = AirflowApi(port)
+        land = [sys.executable, "-m", "demo.landing", "0", SOURCE]
+        subprocess.run(land, env=os.environ | exports(serving, home, port), check=True, capture_output=True)
+        passwords = home / "airflow" / "simple_auth_manager_passwords.json.generated"
+        airflow.wait_until_started("tail_activity", lambda: str(json.loads(passwords.read_text())["admin"]))
+        tasks = {task["task_id"]: task for task in airflow.run("tail_activity", meanwhile=lambda: time.sleep(0.5))}
+        # A task that does not reach the page is tried again.
+        assert tasks["plan"]["try_number"] == 1
+        for name in ("audit", "check", "publish", "report"):
+            # The page folds what stands behind this line.
+            folded = itertools.dropwhile("::group::Post Execute".__ne__, airflow.log(tasks[name]))
+            assert list(folded)[1:] == ["::endgroup::"], name
+        ends_with_it(serving, signal.SIGTERM)
+
+
+def test_all_of_airflow_ends_with_the_command_that_started_it_if_that_is_killed(home: Path) -> None:
+    (port,) = free_ports(1)
+    with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
+        exports(serving, home, port)
         assert until(lambda: _answers(port), within=180)
-        begun = psutil.Process(serving.pid).children(recursive=True)
-        names = [process.name() for process in begun]
-        assert {"weed", "java", "airflow"} <= set(names)
-        assert len([name for name in names if "airflow" in name]) > 4
-        serving.send_signal(told)
-        serving.wait(30)
+        ends_with_it(serving, signal.SIGKILL)
+
+
+def exports(serving: subprocess.Popen[str], home: Path, port: int) -> dict[str, str]:
+    """What the command says that others need, once it starts Airflow."""
+    assert serving.stdout is not None
+    last = f"http://127.0.0.1:{port}, admin's password in {home}"
+    lines = itertools.takewhile(lambda line: last not in line, serving.stdout)
+    return dict(shlex.split(line)[1].split("=", 1) for line in lines if line.startswith("export "))
+
+
+def ends_with_it(serving: subprocess.Popen[str], told: signal.Signals) -> None:
+    begun = psutil.Process(serving.pid).children(recursive=True)
+    names = [process.name() for process in begun]
+    assert {"weed", "java", "airflow"} <= set(names)
+    assert len([name for name in names if "airflow" in name]) > 4
+    serving.send_signal(told)
+    serving.wait(30)
     assert psutil.wait_procs(begun, timeout=60)[1] == []
 
 

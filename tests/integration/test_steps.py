@@ -148,6 +148,6 @@ def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(st
     ref, _ = steps.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
     assert ref is not None
     (text,) = steps.group_labels(ref).values()
-    assert text.startswith("group 0: flights/0 flights/1 ")
+    assert text.startswith("group 0: flights/0 1 2 3 ")
     assert text.endswith(" … (0.1 MB)")
     assert len(text) <= 250

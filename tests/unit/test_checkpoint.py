@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from partitioning.values import replace
 from tests.evidence import TAILS, batch, judged
 from tests.memory_store import MemoryStore
 from tests.reference import Seen
+
+ROOT = Path(__file__).parents[2]
 
 SEATS = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 500}}
 
@@ -151,3 +155,9 @@ def test_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 def test_the_same_batch_gives_the_same_judgement() -> None:
     plan, seen = batch()
     assert judged(plan, seen[1:]).results == judged(plan, seen[1:]).results
+
+
+def test_who_logs_at_info_reads_nothing_of_great_expectations_itself() -> None:
+    code = "import logging; logging.basicConfig(level=logging.INFO); import expectations.checkpoint"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "great_expectations" not in done.stderr

@@ -248,6 +248,15 @@ def test_nested_merges_are_the_same_as_one_merge_of_all() -> None:
     assert ("step all.moved", "", "added") in listed(plan, nested)
 
 
+def test_a_step_that_is_new_is_named_and_not_each_of_its_facts() -> None:
+    plan = fed()
+    (*before, last) = plan.stages
+    step, *more = last.steps
+    inner, outer = replace(step, name="inner"), replace(step, inputs=("inner",), sql="FROM inner")
+    now = replace(plan, stages=(*before, replace(last, steps=(inner, outer, *more))))
+    assert results(plan, now).changed == {"shares": ("inner is new", "SQL of shares")}
+
+
 def test_a_process_step_is_the_same_only_as_far_as_its_import_path_tells() -> None:
     plan = fed()
     (*before, last) = plan.stages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pyarrow as pa
@@ -55,6 +56,25 @@ def test_the_first_keys_that_differ_have_both_rows() -> None:
     assert found.keys == 9
     assert found.first[:1] == (("key-0", '{"k":"key-0","v":0}', '{"k":"key-0","v":1}'),)
     assert len(found.first) == 5
+
+
+def test_people_are_shown_the_columns_that_differ() -> None:
+    text = '"}; {"'
+    found = against(
+        {"k": ["a", "b"], "v": [1, 2], "w": [0.0, 0.5], "l": [[1], [2]], "t": [text, text]},
+        {"k": ["a", "c"], "v": [1, 2], "w": [-0.0, 0.5], "l": [[1, 3], [2]], "t": [text, text]},
+    )
+    whole = f"l [2], t {json.dumps(text)}, v 2, w 0.5"
+    assert found.first_columns == (
+        ("a", "l [1], w 0.0", "l [1,3], w -0.0"),
+        ("b", f'k "b", {whole}', ""),
+        ("c", "", f'k "c", {whole}'),
+    )
+
+
+def test_of_a_key_with_several_rows_people_are_shown_all_of_them() -> None:
+    found = against({"k": ["a", "a"], "v": [1, 2]}, {"k": ["a"], "v": [3]})
+    assert found.first_columns == found.first == (("a", '{"k":"a","v":1}; {"k":"a","v":2}', '{"k":"a","v":3}'),)
 
 
 def test_a_column_that_came_differs_where_it_has_something() -> None:
