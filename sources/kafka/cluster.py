@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,8 +14,12 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from sources.kafka.properties import PROPERTIES, properties
 
-# How long it may take until a broker answers a question.
+# How long it may take until a broker answers a question, which is asked so often in that time: longer than a cluster
+# takes to see that a broker is gone.
 ANSWERS_WITHIN_SECONDS = 15.0
+_TRIES = 3
+
+Answer = TypeVar("Answer")
 
 _AGAIN = "run the same command again"
 _DENIED = frozenset(
@@ -59,6 +63,22 @@ class Cluster:
             except KafkaException as error:
                 raise self._not_accepted(error) from None
         return self._admin
+
+    def ask(self, question: Callable[[AdminClient, float], Answer]) -> Answer:
+        """What is answered to a question of a client, which has so many seconds; to that of a new one, if none is.
+
+        A client may wait, for ever, for a broker that has gone away. Raises KafkaException, or Refused as `admin`.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return question(self.admin, ANSWERS_WITHIN_SECONDS / _TRIES)
+            except KafkaException as error:
+                # What it heard of a broken connection waits to be asked for.
+                self.admin.poll(0)
+                if not left or error.args[0].code() != KafkaError._TIMED_OUT or self._denied is not None:
+                    raise
+                self._admin = None
+        raise AssertionError
 
     def consumer(self, group: str = "coset", more: Mapping[str, str] | None = None) -> Consumer:
         """A client for records, of a group that it never joins. Raises Refused if a property is not accepted."""
