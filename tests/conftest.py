@@ -99,6 +99,7 @@ LONGEST = (
     "test_kafka_demo",
     "test_kafka_logs",
     "test_kafka_leaders",
+    "test_kafka_secured",
     "test_kills_between_waves",
     "test_output_modes",
     "test_state",

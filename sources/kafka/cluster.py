@@ -21,7 +21,10 @@ _TRIES = 3
 
 Answer = TypeVar("Answer")
 
-_AGAIN = "run the same command again"
+_AGAIN = (
+    "run the same command again; if it stays so, check the brokers' addresses, "
+    f"and security.protocol in the file that {PROPERTIES} names"
+)
 _DENIED = frozenset(
     (
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -96,6 +99,10 @@ class Cluster:
         if said.code() in _DENIED or self._denied is not None:
             denied = said if said.code() in _DENIED else self._denied
             assert denied is not None
+            if denied.code() == KafkaError._SSL:
+                then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
+                what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
+                return Refused(Finding(what, where, then))
             then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
             return Refused(Finding(f"{what}: the broker does not accept who asks ({denied.name()})", where, then))
         return Unreachable(Finding(f"{what}: {said.name()}", where, _AGAIN))
@@ -121,7 +128,7 @@ class Cluster:
 
     def _not_accepted(self, error: KafkaException) -> Refused:
         # The value beside its name may be a secret.
-        name = re.search(r'property[^"]*"([a-z._]+)"', error.args[0].str())
+        name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
         return Refused(Finding(f"{which} not accepted by Kafka's client", PROPERTIES, then))
