@@ -1,4 +1,4 @@
-"""A real Kafka broker for the demo and the tests: one node without ZooKeeper, on loopback and free ports only.
+"""A real Kafka broker for the demo and the tests: without ZooKeeper, on loopback and free ports only.
 
 python -m demo.kafka_server
 """
@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -52,6 +53,13 @@ log.cleaner.backoff.ms=200
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
 """
+# Of what is said twice, Kafka takes the last.
+_MEMBER = """\
+process.roles=broker
+node.id={node}
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port}
+"""
 
 
 @dataclass(slots=True)
@@ -60,6 +68,8 @@ class KafkaServer:
 
     folder: Path
     address: str
+    cluster: str = ""
+    controller: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -79,10 +89,10 @@ class KafkaServer:
                 log_file = str(self.folder / "server.log")
                 raise Refused(Finding("the Kafka broker does not answer", log_file, "read the log, then try again"))
 
-    def stop(self) -> None:
+    def stop(self, asked: Signals = signal.SIGTERM) -> None:
         """Stop it; what it holds stays in its folder."""
         if self._process is not None:
-            children.stop(self._process, _STOPPED_WITHIN_SECONDS)
+            children.stop(self._process, _STOPPED_WITHIN_SECONDS, asked)
             self._process = None
 
     def _answers(self) -> bool:
@@ -99,10 +109,23 @@ class KafkaServer:
         return True
 
 
-def start_kafka(folder: Path) -> KafkaServer:
-    """Start a broker in a folder of its own. Raises Refused if it does not answer; its log is `folder/server.log`."""
+def start_kafka(folder: Path, settings: str = "") -> KafkaServer:
+    """Start a broker, and controller, in a folder of its own; its log is there, `server.log`.
+
+    `settings` are lines that come after its own in `server.properties`. Raises Refused if it does not answer.
+    """
+    cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    return _start(folder, cluster, settings)
+
+
+def start_member(first: KafkaServer, node: int, folder: Path, settings: str = "") -> KafkaServer:
+    """Start another broker, with this number, in the cluster of the first; the rest is as with the first."""
+    return _start(folder, first.cluster, _MEMBER + settings, first.controller, node)
+
+
+def _start(folder: Path, cluster: str, settings: str, controller: int = 0, node: int = 1) -> KafkaServer:
     for left in reversed(range(_START_TRIES)):
-        server = _prepared(folder / f"broker-{left}")
+        server = _prepared(folder / f"broker-{left}", cluster, settings, controller, node)
         try:
             server.start()
         except Refused:
@@ -114,18 +137,19 @@ def start_kafka(folder: Path) -> KafkaServer:
     raise AssertionError
 
 
-def _prepared(folder: Path) -> KafkaServer:
+def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: int) -> KafkaServer:
     folder.mkdir(parents=True)
-    port, controller = free_ports(2)
-    settings = folder / "server.properties"
-    settings.write_text(_SETTINGS.format(port=port, controller=controller, data=folder / "data"))
-    cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-    command = [*_kafka("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}", "-c", str(settings)]
+    port, free = free_ports(2)
+    server = KafkaServer(folder, f"127.0.0.1:{port}", cluster, controller or free)
+    file = folder / "server.properties"
+    values = {"port": port, "controller": server.controller, "node": node, "data": folder / "data"}
+    file.write_text((_SETTINGS + settings).format_map(values))
+    command = [*_kafka("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}", "-c", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise Refused(Finding(f"Kafka's folder cannot be made: {said[-500:]}", str(folder), "read what it says"))
-    return KafkaServer(folder, f"127.0.0.1:{port}")
+    return server
 
 
 def _kafka(main: str) -> list[str]:

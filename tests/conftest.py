@@ -98,6 +98,8 @@ LONGEST = (
     "test_demo",
     "test_kafka_demo",
     "test_kafka_logs",
+    "test_kafka_leaders",
+    "test_kafka_secured",
     "test_kills_between_waves",
     "test_output_modes",
     "test_state",

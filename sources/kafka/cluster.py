@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,10 +14,17 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from sources.kafka.properties import PROPERTIES, properties
 
-# How long it may take until a broker answers a question.
+# How long it may take until a broker answers a question, which is asked so often in that time: longer than a cluster
+# takes to see that a broker is gone.
 ANSWERS_WITHIN_SECONDS = 15.0
+_TRIES = 3
 
-_AGAIN = "run the same command again"
+Answer = TypeVar("Answer")
+
+_AGAIN = (
+    "run the same command again; if it stays so, check the brokers' addresses, "
+    f"and security.protocol in the file that {PROPERTIES} names"
+)
 _DENIED = frozenset(
     (
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -60,6 +67,22 @@ class Cluster:
                 raise self._not_accepted(error) from None
         return self._admin
 
+    def ask(self, question: Callable[[AdminClient, float], Answer]) -> Answer:
+        """What is answered to a question of a client, which has so many seconds; to that of a new one, if none is.
+
+        A client may wait, for ever, for a broker that has gone away. Raises KafkaException, or Refused as `admin`.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return question(self.admin, ANSWERS_WITHIN_SECONDS / _TRIES)
+            except KafkaException as error:
+                # What it heard of a broken connection waits to be asked for.
+                self.admin.poll(0)
+                if not left or error.args[0].code() != KafkaError._TIMED_OUT or self._denied is not None:
+                    raise
+                self._admin = None
+        raise AssertionError
+
     def consumer(self, group: str = "coset", more: Mapping[str, str] | None = None) -> Consumer:
         """A client for records, of a group that it never joins. Raises Refused if a property is not accepted."""
         try:
@@ -76,6 +99,10 @@ class Cluster:
         if said.code() in _DENIED or self._denied is not None:
             denied = said if said.code() in _DENIED else self._denied
             assert denied is not None
+            if denied.code() == KafkaError._SSL:
+                then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
+                what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
+                return Refused(Finding(what, where, then))
             then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
             return Refused(Finding(f"{what}: the broker does not accept who asks ({denied.name()})", where, then))
         return Unreachable(Finding(f"{what}: {said.name()}", where, _AGAIN))
@@ -101,7 +128,7 @@ class Cluster:
 
     def _not_accepted(self, error: KafkaException) -> Refused:
         # The value beside its name may be a secret.
-        name = re.search(r'property[^"]*"([a-z._]+)"', error.args[0].str())
+        name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
         return Refused(Finding(f"{which} not accepted by Kafka's client", PROPERTIES, then))

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, Unreachable
 from partitioning.model.offsets import Span
-from sources.kafka import cluster as clients
 from sources.kafka.cluster import Cluster
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -27,9 +26,11 @@ class Topic:
 def describe(cluster: Cluster, name: str) -> Topic:
     """Raises Refused if there is no such topic or who asks may not see it, and Unreachable if no broker answers."""
     where = cluster.source.uri(name)
-    answers = cluster.admin.describe_topics(TopicCollection([name]), request_timeout=clients.ANSWERS_WITHIN_SECONDS)
+    asked = TopicCollection([name])
     try:
-        topic = answers[name].result()
+        topic = cluster.ask(
+            lambda client, seconds: client.describe_topics(asked, request_timeout=seconds)[name].result()
+        )
     except KafkaException as error:
         if error.args[0].code() in _UNKNOWN:
             then = "correct the stream's name, which is the topic's, or the source"
@@ -53,12 +54,20 @@ def _offsets(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec)
     if not numbers:
         return {}
     asked = {TopicPartition(name, number): which for number in numbers}
+
+    def listed(client: AdminClient, seconds: float) -> Mapping[int, int]:
+        answers = client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds)
+        offsets = {place.partition: answer.result().offset for place, answer in answers.items()}
+        if min(offsets.values()) < 0:
+            # Of a leader that does not answer it says no error, and no offset.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return offsets
+
+    where = cluster.source.uri(name)
     try:
-        answers = cluster.admin.list_offsets(
-            asked,
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=clients.ANSWERS_WITHIN_SECONDS,
-        )
-        return {place.partition: answer.result().offset for place, answer in answers.items()}
+        return cluster.ask(listed)
     except KafkaException as error:
-        raise cluster.error(error, "the log's offsets cannot be asked for", cluster.source.uri(name)) from None
+        if error.args[0].code() == KafkaError._NOENT:
+            then = "start the brokers that hold it, then run the same command again"
+            raise Unreachable(Finding("no broker leads a partition", where, then)) from None
+        raise cluster.error(error, "the log's offsets cannot be asked for", where) from None

@@ -1,0 +1,187 @@
+"""Topics that several brokers hold: a partition's leader moves, or it has none, after the batch was planned."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from signal import Signals
+
+import pytest
+from confluent_kafka.cimpl import NewTopic
+
+from batches import steps
+from batches.planning import preview
+from batches.ref import BatchRef
+from demo.kafka_server import KafkaServer, start_kafka, start_member
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.store import S3Store
+from partitioning.errors import Unreachable
+from partitioning.model.offsets import Span
+from partitioning.model.sources import KafkaSource
+from sources.kafka import cluster, reader
+from sources.kafka.cluster import Cluster
+from sources.kafka.properties import PROPERTIES
+from sources.kafka.topics import describe, logs
+from sources.reader import Batch
+from spark_jobs.take import Taken
+from tests.batches import rows
+from tests.kafka import COLUMNS, TAILS, admin, produce
+from tests.real_batches import spoil_kernel
+from tests.running import run_and_publish, run_groups, task_receipts
+
+# How soon the controller sees that a broker is gone.
+SOON = "broker.session.timeout.ms=4000\nbroker.heartbeat.interval.ms=300\n"
+# A reader has some two thousand records at most that are not asked for yet.
+LITTLE_AHEAD = "fetch.max.bytes=20000\nmessage.max.bytes=20000\nqueued.min.messages=1000\n"
+WRITES, RECORDS = 20, 200
+
+
+class Brokers:
+    """Three brokers: the first is the controller, the others hold the only partition of `topic`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.first = start_kafka(folder / "1", SOON)
+        self.members = {node: start_member(self.first, node, folder / str(node), SOON) for node in (2, 3)}
+        every = (*self.members.values(), self.first)
+        self.all = KafkaServer(folder, ",".join(broker.address for broker in every))
+        self.topic = ""
+
+        self._down = set[int]()
+
+    def stop(self, node: int, asked: Signals = signal.SIGTERM) -> None:
+        self.members[node].stop(asked)
+        self._down.add(node)
+
+    def start_all(self) -> None:
+        while self._down:
+            self.members[self._down.pop()].start()
+
+    def end(self) -> None:
+        for broker in (*self.members.values(), self.first):
+            broker.stop()
+
+    def leader(self) -> int:
+        """Which broker leads the partition, -1 if none does."""
+        with admin(self.first) as client:
+            leader: int = client.list_topics(self.topic, timeout=10).topics[self.topic].partitions[0].leader
+        return leader
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    started = Brokers(tmp_path_factory.mktemp("brokers"))
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def brokers(three: Brokers, request: pytest.FixtureRequest) -> Iterator[Brokers]:
+    """All run, and the second leads the partition of a topic with some records."""
+    three.topic = f"views_{request.node.name}"
+    with admin(three.first) as client:
+        while len(client.list_topics(timeout=10).brokers) < 3:
+            time.sleep(0.1)
+        client.create_topics([NewTopic(three.topic, 1, replica_assignment=[[2, 3]])])[three.topic].result()
+    for start in range(0, WRITES * RECORDS, RECORDS):
+        records = (
+            (TAILS[number % len(TAILS)], {"n": number, "more": "x" * 500}) for number in range(start, start + RECORDS)
+        )
+        produce(three.first, three.topic, records)
+    assert three.leader() == 2
+    yield three
+    three.start_all()
+
+
+def copied(brokers: Brokers) -> Pipeline:
+    """A pipeline whose result is the records, with their offsets."""
+    made = Pipeline("copied", source=brokers.all.source)
+    views = made.stream(brokers.topic, key="tail", partitions=1, format="json", columns=COLUMNS)
+    views.select("n, _offset AS at", name="rows").write("rows")
+    return made
+
+
+def planned(brokers: Brokers, store: S3Store) -> BatchRef:
+    ref, sentence = steps.plan(copied(brokers), store.root)
+    assert ref is not None, sentence
+    assert [str(range_) for range_ in ref.load()[1].ranges()] == [f"{brokers.topic}-0@[0,{WRITES * RECORDS})"]
+    return ref
+
+
+def check_published(ref: BatchRef, store: S3Store, docs: Path) -> None:
+    """The batch, once it is judged and published, has each record once, with its offset."""
+    run_and_publish(ref, docs)
+    written = sorted((TAILS[number % len(TAILS)], number, number) for number in range(WRITES * RECORDS))
+    assert [row[:3] for row in rows(store.root, "rows")] == written
+    assert f"{WRITES * RECORDS:,} records" in steps.report(ref, docs)
+
+
+def test_a_leader_that_moves_after_planning_makes_no_difference(
+    brokers: Brokers, store: S3Store, tmp_path: Path
+) -> None:
+    ref = planned(brokers, store)
+    brokers.stop(2)
+    assert brokers.leader() == 3
+    check_published(ref, store, tmp_path)
+
+
+def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
+    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = tmp_path / "kafka.properties"
+    properties.write_text(LITTLE_AHEAD)
+    monkeypatch.setenv(PROPERTIES, str(properties))
+    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
+    ref = planned(brokers, store)
+    reached = list[int | None]()
+
+    def kill(batch: Batch, _: Taken) -> None:
+        reached.append(batch.reached)
+        if len(reached) == 3:
+            brokers.stop(2, signal.SIGKILL)
+
+    spoil_kernel(monkeypatch, kill)
+    run_groups(ref)
+    assert brokers.leader() == 3
+    assert (reached[2] or 0) < WRITES * RECORDS / 2
+    assert len(reached) > 10
+    assert [(one.read, one.reached) for one in task_receipts(ref)[0].partitions] == [(WRITES * RECORDS,) * 2]
+    check_published(ref, store, tmp_path)
+
+
+def test_a_client_that_knows_a_broker_that_is_gone_asks_others(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = KafkaSource(tuple(brokers.all.address.split(",")))
+    client = Cluster(source)
+    # Which broker is asked for a topic is what the last answer said, and that is any.
+    while client.admin.list_topics(timeout=10).controller_id != 2:
+        time.sleep(0.05)
+    brokers.stop(2, signal.SIGKILL)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 0.6)
+        with pytest.raises(Unreachable, match="the log's offsets cannot be asked for"):
+            logs(Cluster(source), brokers.topic, [0])
+    assert describe(client, brokers.topic).partitions == 1
+    assert logs(client, brokers.topic, [0]) == {0: Span(0, WRITES * RECORDS)}
+
+
+def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
+    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = planned(brokers, store)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.5)
+        patch.setattr(reader, "NO_PROGRESS_SECONDS", 1.0)
+        for node in (2, 3):
+            brokers.stop(node, signal.SIGKILL)
+        while brokers.leader() != -1:
+            time.sleep(0.1)
+        with pytest.raises(Unreachable, match="no broker leads a partition") as error:
+            run_groups(ref)
+        assert error.value.exit_code == 6
+        with pytest.raises(Unreachable, match="start the brokers that hold it"):
+            preview(copied(brokers), S3Store(f"{store.root}/other"))
+    brokers.start_all()
+    check_published(ref, store, tmp_path)

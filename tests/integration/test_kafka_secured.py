@@ -1,0 +1,205 @@
+"""A broker that asks for TLS and a password: batches from it, what is refused, and that nothing tells the password."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from batches import steps
+from batches.planning import preview
+from batches.runners.ports import free_ports
+from demo.kafka_server import KafkaServer, start_kafka
+from partitioning.documents.store import S3Store
+from partitioning.errors import CosetError, Refused, Unreachable
+from sources.kafka import cluster, reader
+from sources.kafka.properties import PROPERTIES
+from sources.reader import Batch
+from spark_jobs.take import Taken
+from tests import forked
+from tests.batches import rows
+from tests.certificates import make_certificate
+from tests.kafka import TAILS, admin, counted, new_topic, produce, views
+from tests.real_batches import spoil_kernel
+from tests.running import run_and_publish, run_groups
+
+USER, PASSWORD = "reader", "hidden-from-everybody"
+# Who asks without TLS, as these tests do to write, may do all.
+SETTINGS = """\
+listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{{controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secured.scram-sha-512.sasl.jaas.config=\\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={keystore}
+super.users=User:ANONYMOUS
+"""
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker, as those see it who have a password, and what they need to be let in."""
+
+    broker: KafkaServer
+    seen: KafkaServer
+    properties: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("secured")
+    certificate, key, keystore = (folder / name for name in ("certificate.pem", "key.pem", "keystore.pem"))
+    make_certificate(certificate, key)
+    keystore.write_text(key.read_text() + certificate.read_text())
+    (port,) = free_ports(1)
+    broker = start_kafka(folder / "kafka", SETTINGS.format(secured=port, keystore=keystore))
+    login = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    with admin(broker) as client:
+        for answer in client.alter_user_scram_credentials(
+            [UserScramCredentialUpsertion(USER, login, PASSWORD.encode())]
+        ).values():
+            answer.result()
+    yield Secured(
+        broker,
+        KafkaServer(folder, f"127.0.0.1:{port}"),
+        {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+            "ssl.ca.location": str(certificate),
+        },
+    )
+    broker.stop()
+
+
+@pytest.fixture
+def topic(secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """One with some records, of which a reader may do no more than the docs ask for."""
+    name = new_topic(secured.broker, 1)
+    produce(secured.broker, name, views(TAILS))
+    allowed = ((ResourceType.TOPIC, name), (ResourceType.GROUP, "coset.counted"))
+    rules = [
+        AclBinding(kind, named, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        for kind, named in allowed
+        for operation in (AclOperation.READ, AclOperation.DESCRIBE)
+    ]
+    with admin(secured.broker) as client:
+        for answer in client.create_acls(rules).values():
+            answer.result()
+    monkeypatch.setenv(PROPERTIES, str(tmp_path / "kafka.properties"))
+    give(secured.properties)
+    return name
+
+
+def give(properties: Mapping[str, str]) -> None:
+    """Give readers these properties, as a deployment does."""
+    Path(os.environ[PROPERTIES]).write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+
+def test_commands_read_a_secured_broker_and_nothing_tells_the_password(
+    secured: Secured, topic: str, store: S3Store, tmp_path: Path
+) -> None:
+    file, docs = tmp_path / "counted.py", tmp_path / "docs"
+    file.write_text(
+        "from partitioning import Pipeline\n"
+        f"pipeline = Pipeline('counted', source='{secured.seen.source}')\n"
+        f"views = pipeline.stream('{topic}', key='tail', partitions=1, format='json', columns={{'n': 'BIGINT'}})\n"
+        "views.aggregate('count(*) AS views').write('counted')\n"
+    )
+
+    def coset(*words: str) -> str:
+        done = forked.coset(words[0], str(file), "--store", store.root, *words[1:])
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    said = [
+        coset("explain"),
+        coset("run", "--runner", "local", "--docs", str(docs)),
+        coset("explain", "--batch", "0", "--json"),
+        coset("status"),
+        coset("report", "--docs", str(docs)),
+    ]
+    assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
+    assert "the consumer group coset.counted is told" in said[1]
+    stored = [store.get(entry.key) or b"" for entry in store.list("")]
+    stored = [gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data for data in stored]
+    pages = [path.read_bytes() for path in docs.rglob("*") if path.is_file()]
+    assert any(secured.seen.address.encode() in data for data in stored), "plans are among them"
+    assert pages
+    told = [text for text in (*map(str.encode, said), *stored, *pages) if PASSWORD.encode() in text]
+    assert not told
+
+
+def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
+    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
+    made, other = counted(secured.seen, topic, 1), S3Store(f"{store.root}/other")
+    certificate = tmp_path / "certificate.pem"
+    make_certificate(certificate, tmp_path / "key.pem")
+    ref, _ = steps.plan(made, store.root)
+    assert ref is not None
+    for wrong, kind, what, then in (
+        ({"sasl.password": PASSWORD[1:]}, Refused, "does not accept who asks (_AUTHENTICATION)", "check the cred"),
+        ({"sasl.username": "stranger"}, Refused, "does not accept who asks (_AUTHENTICATION)", "check the cred"),
+        ({"ssl.ca.location": str(certificate)}, Refused, "the broker's certificate, or that", "ssl.ca.location"),
+        ({"ssl.ca.location": "/nowhere"}, Refused, "property 'ssl.ca.location' is not acc", "as librdkafka documents"),
+        ({"security.protocol": "PLAINTEXT"}, Unreachable, "_TIMED_OUT", "security.protocol in the file"),
+    ):
+        give({**secured.properties, **wrong})
+        for does in (lambda: preview(made, other), lambda: run_groups(ref)):
+            began = time.monotonic()
+            with pytest.raises(CosetError) as refused:
+                does()
+            # What may pass is waited for, and asked again.
+            assert kind is Unreachable or time.monotonic() - began < cluster.ANSWERS_WITHIN_SECONDS
+            (finding,) = refused.value.findings
+            assert type(refused.value) is kind
+            assert what in finding.what
+            assert then in finding.then
+            assert PASSWORD[1:] not in str(finding)
+    give(secured.properties)
+    run_and_publish(ref, tmp_path)
+    assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
+
+
+def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
+    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little_ahead = {"fetch.max.bytes": "20000", "message.max.bytes": "20000", "queued.min.messages": "100"}
+    give({**secured.properties, **little_ahead})
+    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 20)
+    for _ in range(20):
+        produce(secured.broker, topic, [(tail, {"n": 1, "more": "x" * 1000}) for tail in TAILS])
+    ref, _ = steps.plan(counted(secured.seen, topic, 1), store.root)
+    assert ref is not None
+    batches = list[int | None]()
+
+    def restart(batch: Batch, _: Taken) -> None:
+        batches.append(batch.reached)
+        if len(batches) == 3:
+            secured.broker.stop()
+            secured.broker.start()
+
+    spoil_kernel(monkeypatch, restart)
+    run_and_publish(ref, tmp_path)
+    assert len(batches) > 20
+    assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 21) for tail in TAILS)
