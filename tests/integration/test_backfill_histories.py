@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.integration.test_backfills import Batches, counted
 # Many more take minutes each ten of them.
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
 SCHEMES = ("cogroup", "elastic(2)", "tasks(3)", "tasks(1)", "tasks(9)")
+EPOCH, MINUTE = datetime.fromisoformat("1970-01-01"), timedelta(minutes=1)
 Rows = list[tuple[object, ...]]
 
 
@@ -66,13 +68,13 @@ class Oracle:
         return chosen
 
     def kept(self, upto: int, otherwise: Run | None = None) -> Rows:
-        """The newest record of each key."""
+        """The newest record of each key, with when it was: of two with the same identity one may be gone."""
         newest: dict[str | None, Click] = {}
         for click in (click for batch in self.chosen(upto, otherwise) for click in batch):
             before = newest.get(click.key)
             if before is None or (click.minute, click.identity) > (before.minute, before.identity):
                 newest[click.key] = click
-        return sorted((click.key, click.identity) for click in newest.values())
+        return sorted((click.key, click.identity, EPOCH + click.minute * MINUTE) for click in newest.values())
 
     def counts(self) -> Rows:
         rows: Rows = []
@@ -114,7 +116,7 @@ class Story:
         self.done.append(action())
         if self._cancels.random() < 0.25:
             self.done.append(self.cancelled())
-        counts, newest = self.history.seen(), [row[:2] for row in self.history.seen("newest")]
+        counts, newest = self.history.seen(), self.history.seen("newest")
         assert (counts, newest) == (self.oracle.counts(), self.oracle.kept(self.newest)), self.done
 
     def batch(self) -> str:
