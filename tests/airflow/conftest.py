@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -70,3 +70,26 @@ def store_root(landing: str, server: SparkServer, monkeypatch: pytest.MonkeyPatc
     root = f"s3://coset/{uuid.uuid4().hex}"
     monkeypatch.setenv("COSET_STORE", root)
     return root
+
+
+@pytest.fixture
+def parsed(
+    airflow: Path, store_root: str, landing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Gives the DAG of a pipeline of the tests, parsed once from a file of its own."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    def parse(pipeline: str, arguments: str = "") -> Any:
+        (tmp_path / f"{pipeline}.py").write_text(
+            '"""Airflow: a DAG of a pipeline of the tests."""\n\n'
+            "from plugins.coset_dag import coset_dag\n"
+            "from plugins.places import Place\n"
+            f"from tests.pipelines.{pipeline} import pipeline\n\n"
+            f"dag = coset_dag(pipeline{arguments})\n"
+        )
+        local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
+        monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": pipeline} | local]))
+        return DagBag(dag_folder=str(tmp_path)).dags[pipeline]
+
+    monkeypatch.setenv("FLIGHTS_SOURCE", landing)
+    return parse

@@ -15,6 +15,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from sources.s3 import storage_options
 from tests.forked import at_once
+from tests.kafka import TAILS, create, produce, views
 
 LABELS = {"group 0: flights+planes/0 1 (1.9 MB)", "group 1: flights+planes/2 3 (1.9 MB)"}
 FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
@@ -112,6 +113,25 @@ def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflo
     (plan,) = [each for each in run.get_task_instances() if each.task_id == "plan"]
     assert (plan.state, plan.try_number, plan.max_tries) == ("failed", 1, 2)
     assert list(S3Store(store_root).list("")) == []
+
+
+def test_a_topic_is_read_from_its_broker_by_each_run_from_where_the_last_one_ended(
+    kafka, parsed, store_root, monkeypatch
+):
+    monkeypatch.setenv("VIEWS_SOURCE", kafka.source)
+    create(kafka, "views", 2)
+    produce(kafka, "views", views(TAILS))
+    dag = parsed("views")
+    assert dag.test().state == "success"
+    produce(kafka, "views", views(TAILS[:3], first=100))
+    assert dag.test().state == "success"
+    found = [
+        (row["tail"], row["views"], row["n"]) for row in published(store_root, "views").to_pyarrow_table().to_pylist()
+    ]
+    first, second = ([(tail, 1, value["n"]) for tail, value in some] for some in (views(TAILS), views(TAILS[:3], 100)))
+    assert sorted(found) == sorted([*first, *second])
+    plans = [Ledger(S3Store(store_root), "views").plan(number) for number in (0, 1)]
+    assert [plan and plan.records for plan in plans] == [40, 3]
 
 
 def publishing(root, docs, number):

@@ -21,27 +21,6 @@ ONE_WAVE = {"groups": 2, "scheme": None, "limit": 3000}
 TWO_WAVES = {"groups": 2, "scheme": "parts=records(3000)", "limit": None}
 
 
-@pytest.fixture
-def parsed(airflow, store_root, landing, tmp_path, monkeypatch):
-    """Gives the DAG of a pipeline of the tests, parsed once from a file of its own."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    def parse(pipeline, arguments=""):
-        (tmp_path / f"{pipeline}.py").write_text(
-            '"""Airflow: a DAG of several waves."""\n\n'
-            "from plugins.coset_dag import coset_dag\n"
-            "from plugins.places import Place\n"
-            f"from tests.pipelines.{pipeline} import pipeline\n\n"
-            f"dag = coset_dag(pipeline{arguments})\n"
-        )
-        local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
-        monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": pipeline} | local]))
-        return DagBag(dag_folder=str(tmp_path)).dags[pipeline]
-
-    monkeypatch.setenv("FLIGHTS_SOURCE", landing)
-    return parse
-
-
 def states(run):
     return {(task.task_id, task.map_index): task.state for task in run.get_task_instances()}
 
