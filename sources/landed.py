@@ -104,8 +104,9 @@ class _Discovery:
             if facts.first is not None and facts.last is not None:
                 pinned = self._pinned(file, facts, facts.first, facts.last)
                 there[file.partition].append((pinned, file.stored))
-        partitions = Rows.of(DiscoveredPartition, (self._partition(*files) for files in there.items()))
-        columns = evolution.columns, partitions, evolution.lacking, evolution.never_null
+        partitions = (self._partition(number, files) for number, files in there.items())
+        rows = Rows.of(DiscoveredPartition, partitions)
+        columns = evolution.columns, rows, evolution.lacking, evolution.never_null
         return Discovered(self._stream.name, *columns)
 
     def _pinned(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> InputFile:

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from batches import steps
 from batches.planning import preview
 from batches.runners.ports import free_ports
+from demo.certificates import make_certificate
 from demo.kafka_server import KafkaServer, start_kafka
 from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Refused, Unreachable
@@ -33,7 +34,6 @@ from sources.reader import Batch
 from spark_jobs.take import Taken
 from tests import forked
 from tests.batches import rows
-from tests.certificates import make_certificate
 from tests.kafka import TAILS, admin, counted, new_topic, produce, views
 from tests.real_batches import spoil_kernel
 from tests.running import run_and_publish, run_groups
@@ -66,7 +66,7 @@ class Secured:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     certificate, key, keystore = (folder / name for name in ("certificate.pem", "key.pem", "keystore.pem"))
-    make_certificate(certificate, key)
+    make_certificate(certificate, key, "127.0.0.1")
     keystore.write_text(key.read_text() + certificate.read_text())
     (port,) = free_ports(1)
     broker = start_kafka(folder / "kafka", SETTINGS.format(secured=port, keystore=keystore))
@@ -154,7 +154,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
     made, other = counted(secured.seen, topic, 1), S3Store(f"{store.root}/other")
     certificate = tmp_path / "certificate.pem"
-    make_certificate(certificate, tmp_path / "key.pem")
+    make_certificate(certificate, tmp_path / "key.pem", "127.0.0.1")
     ref, _ = steps.plan(made, store.root)
     assert ref is not None
     for wrong, kind, what, then in (
