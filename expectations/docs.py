@@ -1,7 +1,8 @@
 """Data Docs: a page for each attempt of a batch and an index of all, as HTML that needs no network and no script.
 
 Great Expectations' own renderers make the tables of results. The index is kept in the store and grows with
-each batch, whatever machine runs it; the local folder holds the same index and the pages made here.
+each batch, whatever machine runs it; the local folder holds the same index and the pages made here. What a batch adds
+to it costs the same after many others: but for the newest, each hundred of batches has an index of its own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import copy
 import html
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +29,9 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.plan import Plan
+
+# The index lists as many of the newest batches, or up to twice as many.
+_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +104,45 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         "page": name,
     }
     kept = {row["page"]: row for row in _kept(site, prefix, "index")} | {name: row}
-    rows = sorted(kept.values(), key=lambda each: (-each["batch"], -each["attempt"]))
-    site.store.put(f"{prefix}/index.json", canonical(rows))
+    newest = max(row["batch"] for row in kept.values()) // _LISTED
+    for hundred in sorted({row["batch"] // _LISTED for row in kept.values()} - {newest, newest - 1}):
+        older = {page: row for page, row in kept.items() if row["batch"] // _LISTED == hundred}
+        _put_older(site, plan.pipeline, hundred * _LISTED, older)
+        kept = {page: row for page, row in kept.items() if page not in older}
+    site.store.put(f"{prefix}/index.json", _newest_first(kept))
     _put_index(site, plan.pipeline)
+
+
+def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, Any]]) -> None:
+    """Put these rows into the index of the hundred batches from `first` on, before they leave that of the newest."""
+    prefix, name = f"{pipeline}/docs", f"batches-{first}"
+    kept = {row["page"]: row for row in _kept(site, prefix, name)} | rows
+    site.store.put(f"{prefix}/{name}.json", _newest_first(kept))
+    others = [{"which": "the newest batches", "page": "index.html"}]
+    _put_list(site, pipeline, name, which=_which(first), rows=_kept(site, prefix, name), others=others)
+
+
+def _put_index(site: Site, pipeline: str) -> None:
+    """Make the index of what is listed in the store, there and in the folder, which may not have all pages."""
+    prefix = f"{pipeline}/docs"
+    rows, backfills = _kept(site, prefix, "index"), _kept(site, prefix, "backfills")
+    names = (re.search(r"/batches-([0-9]+)\.html$", entry.key) for entry in site.store.list(f"{prefix}/batches-"))
+    firsts = sorted((int(name[1]) for name in names if name), reverse=True)
+    others = [{"which": _which(first), "page": f"batches-{first}.html"} for first in firsts]
+    _put_list(site, pipeline, "index", which="batches", rows=rows, others=others, backfills=backfills)
+
+
+def _put_list(site: Site, pipeline: str, name: str, **shown: Any) -> None:
+    prefix, folder, template = f"{pipeline}/docs", site.folder / pipeline, _template("index.html")
+    shown |= {"pipeline": pipeline, "address": f"{site.store.root}/{prefix}"}
+    pages = {row["page"] for kind in ("rows", "others", "backfills") for row in shown.get(kind, ())}
+    site.store.put(f"{prefix}/{name}.html", template.render(**shown, here=pages).encode())
+    here = {page for page in pages if page == "index.html" or (folder / page).exists()}
+    (folder / f"{name}.html").write_text(template.render(**shown, here=here))
+
+
+def _which(first: int) -> str:
+    return f"batches {first} to {first + _LISTED - 1}"
 
 
 def _kept(site: Site, prefix: str, name: str) -> list[dict[str, Any]]:
@@ -109,16 +150,8 @@ def _kept(site: Site, prefix: str, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _put_index(site: Site, pipeline: str) -> None:
-    """Make the index of what is listed in the store, there and in the folder, which may not have all pages."""
-    prefix, folder = f"{pipeline}/docs", site.folder / pipeline
-    rows, backfills = _kept(site, prefix, "index"), _kept(site, prefix, "backfills")
-    pages = {row["page"] for row in (*rows, *backfills)}
-    template, shown = _template("index.html"), {"pipeline": pipeline, "rows": rows, "backfills": backfills}
-    shown["address"] = f"{site.store.root}/{prefix}"
-    site.store.put(f"{prefix}/index.html", template.render(**shown, here=pages).encode())
-    here = {page for page in pages if (folder / page).exists()}
-    (folder / "index.html").write_text(template.render(**shown, here=here))
+def _newest_first(rows: Mapping[str, dict[str, Any]]) -> bytes:
+    return canonical(sorted(rows.values(), key=lambda each: (-each["batch"], -each["attempt"])))
 
 
 def _page(plan: Plan, page: Page) -> str:

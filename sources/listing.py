@@ -7,23 +7,30 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from partitioning.documents.store import Found, S3Store
 
+# A request takes about as long as the keys that it may find in vain.
+_FEW = 100
 _DIGITS = re.compile(r"\+([0-9]+)\.[^/]*$")
 
 
 def listed(store: S3Store, stream: str, starts: Mapping[str, str]) -> Iterator[Found]:
     """The objects in the folders of all partitions; in those that `starts` names, what lies behind that key.
 
-    One request gives up to 1,000 keys. What was read is jumped over wherever a request ends in it. So there are never
-    more requests than it takes to list everything, nor more than partitions and new objects take.
+    What was read is jumped over wherever a request ends in it, and keys that are jumped over later cost time too. So
+    requests ask for few keys at first, and for more and more (up to 1,000) as long as they end in what is new or reach
+    over all of a partition that was read. There are never many more of them than partitions, or than it takes to list
+    all that is new; and of what was read, fewer keys than `_FEW` for each.
     """
-    after = starts.get(folder(stream, 0), "")
+    after, keys = starts.get(folder(stream, 0), ""), _FEW
     while True:
-        page = store.page(folders(stream), after)
+        page = store.page(folders(stream), after, keys)
         yield from (found for found in page.objects if found.entry.key > _start(found, starts))
         if not page.more:
             return
         last = page.objects[-1]
-        after = max(last.entry.key, _start(last, starts))
+        start = _start(last, starts)
+        reaches_over = len({_folder(found) for found in page.objects}) > 2
+        keys = 2 * keys if reaches_over or start <= last.entry.key else _FEW
+        after = max(last.entry.key, start)
 
 
 def objects_in(store: S3Store, stream: str, partition: int) -> Iterator[Found]:
@@ -77,4 +84,8 @@ def key_before(stream: str, partition: int, offset: int, digits: int) -> str:
 
 def _start(found: Found, starts: Mapping[str, str]) -> str:
     """The key after which the folder of an object is listed."""
-    return starts.get(f"{found.entry.key.rpartition('/')[0]}/", "")
+    return starts.get(_folder(found), "")
+
+
+def _folder(found: Found) -> str:
+    return f"{found.entry.key.rpartition('/')[0]}/"

@@ -25,7 +25,8 @@ from partitioning.values import Document, Value
 
 D = TypeVar("D", bound=Document)
 
-_LISTED = 100
+# As many keys as one request gives.
+_LISTED = 1000
 # Behind the plan that seems the newest of many: where plans were removed, there are others.
 _BEYOND_A_HOLE = (2, 3, 5, 9, 17)
 

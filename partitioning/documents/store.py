@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -29,6 +30,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
     ResponseStreamingError,
 )
+from botocore.utils import parse_timestamp
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
@@ -203,9 +205,13 @@ class S3Store:
                     key = item["Key"].removeprefix(self._prefix)
                     yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
 
-    def page(self, prefix: str, after: str) -> Page:
-        """What one request gives of the objects whose keys start with `prefix` and are greater than `after`."""
-        wanted = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": PAGE_KEYS}
+    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+        """What one request gives of the objects whose keys start with `prefix` and are greater than `after`.
+
+        A `limit` beyond `PAGE_KEYS` is none.
+        """
+        most = PAGE_KEYS if limit is None else min(limit, PAGE_KEYS)
+        wanted = {"Bucket": self._bucket, "Prefix": self._prefix + prefix, "MaxKeys": most}
         with self._errors(prefix):
             answer = self._client.list_objects_v2(**wanted, **({"StartAfter": self._prefix + after} if after else {}))
         objects = tuple(
@@ -282,7 +288,9 @@ def _client() -> Any:
 def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
     """One client for each process and each set of settings: making one takes a quarter of a second."""
     # A session of its own: the default one keeps the first credentials that the process had.
-    return boto3.Session().client(
+    core = botocore.session.Session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    return boto3.Session(botocore_session=core).client(
         "s3",
         config=Config(
             retries={"mode": "standard", "total_max_attempts": 4},
@@ -292,6 +300,15 @@ def _client_of(process: int, settings: tuple[tuple[str, str], ...]) -> Any:
         ),
         region_name=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
     )
+
+
+def _timestamp(text: str) -> datetime:
+    """A time in an answer. botocore guesses how each is written: two thirds of what it costs to read a listing."""
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        written: datetime = parse_timestamp(text)
+        return written
 
 
 def _code(error: ClientError) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Page, S3Store, Store
 from tests.memory_store import MemoryStore
 
 
 @pytest.fixture(params=["memory", "s3"])
-def store(request: pytest.FixtureRequest) -> Store:
+def store(request: pytest.FixtureRequest) -> S3Store | MemoryStore:
     if request.param == "memory":
         return MemoryStore()
     request.getfixturevalue("s3")
@@ -53,3 +54,18 @@ def test_head_and_list_agree_on_size_and_etag(store: Store) -> None:
     assert [store.head(entry.key) for entry in listed] == listed
     assert list(store.list("a/", 1)) == listed[:1]
     assert list(store.list("", 5)) == list(store.list(""))
+
+
+def test_a_page_has_as_many_as_are_asked_for_behind_a_key(store: S3Store | MemoryStore) -> None:
+    keys = [f"folder/{number}" for number in range(5)]
+    for key in (*keys, "other"):
+        store.put(key, b"")
+    begun = datetime.now(UTC)
+    first, then = store.page("folder/", "", 3), store.page("folder/", "folder/2", 2)
+    assert [found.entry.key for found in first.objects] == keys[:3]
+    assert [found.entry.key for found in then.objects] == keys[3:]
+    assert (first.more, then.more) == (True, False)
+    assert [found.entry.key for found in store.page("folder/", "").objects] == keys
+    assert list(store.list("folder/", 3)) == [found.entry for found in first.objects]
+    assert all(found.stored.tzinfo and found.stored < begun + timedelta(minutes=1) for found in first.objects)
+    assert store.page("folder/", "folder/4") == Page((), more=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from expectations.checkpoint import judge
@@ -39,6 +40,44 @@ def test_a_fresh_machine_lists_earlier_pages_without_links_that_lead_nowhere(tmp
     assert 'href="batch-0-attempt-0.html"' not in text
     assert "batch-0-attempt-0.html" in text
     assert "memory://store/delays/docs" in text
+
+
+def test_the_index_has_the_newest_batches_and_earlier_ones_have_lists_of_a_hundred(tmp_path: Path) -> None:
+    plan, seen = batch()
+    found, site = evidence(plan, seen), Site(tmp_path, MemoryStore())
+    rows = [
+        {"batch": number, "attempt": 0, "success": True, "summary": f"of {number}", "page": f"batch-{number}.html"}
+        for number in range(249, -1, -1)
+    ]
+    site.store.put("delays/docs/index.json", json.dumps(rows).encode())
+
+    def listed(name: str) -> list[tuple[int, int]]:
+        return [(row["batch"], row["attempt"]) for row in json.loads(site.store.get(f"delays/docs/{name}.json") or b"")]
+
+    judge(replace(plan, batch=250), found, {}, attempt=0, site=site)
+    assert listed("index") == [(number, 0) for number in range(250, 99, -1)]
+    assert listed("batches-0") == [(number, 0) for number in range(99, -1, -1)]
+    # One of long ago is tried again.
+    judge(replace(plan, batch=7), found, {}, attempt=1, site=site)
+    judge(replace(plan, batch=300), found, {}, attempt=0, site=site)
+    assert listed("index") == [(300, 0), *((number, 0) for number in range(250, 199, -1))]
+    assert listed("batches-100") == [(number, 0) for number in range(199, 99, -1)]
+    assert listed("batches-0") == sorted(
+        [*((number, 0) for number in range(100)), (7, 1)], key=lambda row: (-row[0], -row[1])
+    )
+    index = (site.store.get("delays/docs/index.html") or b"").decode()
+    assert [link for link in re.findall(r'href="([^"]+)"', index) if link.startswith("batches")] == [
+        "batches-100.html",
+        "batches-0.html",
+    ]
+    assert "batches 0 to 99" in index
+    for older in (
+        (site.store.get("delays/docs/batches-0.html") or b"").decode(),
+        (tmp_path / "delays" / "batches-0.html").read_text(),
+    ):
+        assert 'href="index.html"' in older
+        assert 'href="batch-7-attempt-1.html"' in older
+        assert "<h1>delays: batches 0 to 99</h1>" in older
 
 
 def test_judging_again_replaces_the_page_and_keeps_one_row(tmp_path: Path) -> None:

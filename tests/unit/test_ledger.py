@@ -164,7 +164,7 @@ def test_the_newest_of_many_plans_is_found(batches: int) -> None:
     assert ledger.standing().plan == plan
 
 
-@given(st.integers(120, 600), st.data())
+@given(st.integers(900, 2500), st.data())
 @settings(max_examples=40)
 def test_the_newest_of_many_plans_is_found_where_others_were_removed(batches: int, data: st.DataObject) -> None:
     ledger, plan = after(batches)
