@@ -41,7 +41,8 @@ def replayed(plan: Plan) -> tuple[Discovered, ...]:
             stream.name,
             stream.columns,
             Rows.of(
-                DiscoveredPartition, (DiscoveredPartition(part.partition, _files(part)) for part in stream.partitions)
+                DiscoveredPartition,
+                (DiscoveredPartition(part.partition, _files(part), epoch=part.epoch) for part in stream.partitions),
             ),
         )
         for stream in plan.streams

@@ -27,7 +27,8 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     """A stream partition in this batch: read [start, end); `committed` is where the last batch ended.
 
     `files` are those that hold the range, pinned by size and etag. `bytes` is the range's share of them. So many
-    offsets of the range are `missing`: no file holds them, and `model.gaps` says why.
+    offsets of the range are `missing`: no file holds them, and `model.gaps` says why. Of a topic that is read from its
+    broker, `epoch` is the leader epoch (KIP-101) that its log had reached when this was planned, -1 if nobody said.
     """
 
     partition: int
@@ -38,6 +39,7 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     bytes: int
     files: tuple[InputFile, ...]
     missing: int = 0
+    epoch: int = -1
 
     @property
     def records(self) -> int:

@@ -218,13 +218,14 @@ class DiscoveredPartition(Value, frozen=True):
     """What a stream partition holds now: its files by offset, pinned by their etags.
 
     What was `read` before is not looked at again, and may be gone; the files are those that hold something else. The
-    first that holds what is in no published batch `landed` at that time.
+    first that holds what is in no published batch `landed` at that time. `epoch` is what a plan keeps of it.
     """
 
     partition: int
     files: tuple[InputFile, ...] = ()
     read: Span | None = None
     landed: datetime | None = None
+    epoch: int = -1
 
     @property
     def beginning(self) -> int:

@@ -173,7 +173,8 @@ def _partition(discovered: DiscoveredPartition, committed: int, start: int, limi
     files = tuple(file for file in discovered.files if _is_read(file, start, end))
     size = sum(file.share(start, end) for file in files)
     missing = end - start - sum(file.held(start, end) for file in files)
-    return PlannedPartition(discovered.partition, discovered.beginning, committed, start, end, size, files, missing)
+    partition, beginning, epoch = discovered.partition, discovered.beginning, discovered.epoch
+    return PlannedPartition(partition, beginning, committed, start, end, size, files, missing, epoch)
 
 
 def _is_read(file: InputFile, start: int, end: int) -> bool:

@@ -11,8 +11,9 @@ from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
 from partitioning.rows import Rows
 from sources.kafka.cluster import Cluster
+from sources.kafka.epochs import doubtful, replaced
 from sources.kafka.sample import Sampled, sample
-from sources.kafka.topics import Topic, describe, logs
+from sources.kafka.topics import Log, Topic, describe, logs
 from sources.kafka.values import columns_of_records
 from sources.known import Known
 
@@ -56,37 +57,38 @@ class _Discovery:
         topic = describe(self._cluster, stream.name)
         self._check(topic)
         columns = columns_of_records(stream, self._known.columns)
-        spans = logs(self._cluster, stream.name, range(stream.partitions))
-        self._check_ends(spans)
-        starts = {number: self._start(number, span) for number, span in spans.items()}
-        unread = {number: max(self._committed(number) or 0, span.start) for number, span in spans.items()}
-        waiting = {number: start for number, start in unread.items() if start < spans[number].end}
+        found = logs(self._cluster, stream.name, range(stream.partitions))
+        self._check_what_was_read(found)
+        starts = {number: self._start(number, log) for number, log in found.items()}
+        unread = {number: max(self._committed(number) or 0, log.start) for number, log in found.items()}
+        waiting = {number: start for number, start in unread.items() if start < found[number].end}
         samples = sample(self._cluster, stream.name, waiting)
         partitions = (
-            self._partition(number, span, starts[number], topic, samples.get(number, Sampled()))
-            for number, span in sorted(spans.items())
+            self._partition(number, log, starts[number], topic, samples.get(number, Sampled()))
+            for number, log in sorted(found.items())
         )
         rows = Rows.of(DiscoveredPartition, partitions)
         return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
 
-    def _start(self, number: int, span: Span) -> int:
+    def _start(self, number: int, log: Log) -> int:
         """From where on a partition is of interest."""
-        return span.start if self._read_whole else max(self._committed(number) or 0, span.start)
+        return log.start if self._read_whole else max(self._committed(number) or 0, log.start)
 
     def _committed(self, number: int) -> int | None:
         """Where the last batch ended; None if there was none that knew the partition."""
         partitions = self._before.partitions if self._before else ()
         return partitions[number].end if number < len(partitions) else None
 
-    def _partition(self, number: int, span: Span, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
+    def _partition(self, number: int, log: Log, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
         path = self._cluster.source.uri(self._stream.name, number)
-        size = sampled.size * (span.end - start)
+        size = sampled.size * (log.end - start)
         committed = self._committed(number)
-        is_lost = committed is not None and committed < span.start and not self._read_whole
+        is_lost = committed is not None and committed < log.start and not self._read_whole
         # Without any record a range still shows that what was not read is gone.
-        is_there = start < span.end or is_lost
-        files = (InputFile(path, size, topic.id, start, span.end),) if is_there else ()
-        return DiscoveredPartition(number, files, self._known.span(number) or Span(start, start), sampled.written)
+        is_there = start < log.end or is_lost
+        files = (InputFile(path, size, topic.id, start, log.end),) if is_there else ()
+        read = self._known.span(number) or Span(start, start)
+        return DiscoveredPartition(number, files, read, sampled.written, log.epoch)
 
     def _check(self, topic: Topic) -> None:
         declared = self._stream.partitions
@@ -102,18 +104,23 @@ class _Discovery:
         if findings:
             raise Refused(*findings)
 
-    def _check_ends(self, spans: Mapping[int, Span]) -> None:
-        findings = [
-            self._found(
-                f"the log of partition {number} ends at {span.end}, but {self._committed(number)} is committed: "
-                "records were lost that have been read",
-                "find out what the cluster has lost; then give the topic another stream name, or restore it",
-            )
-            for number, span in sorted(spans.items())
-            if span.end < (self._committed(number) or 0)
+    def _check_what_was_read(self, found: Mapping[int, Log]) -> None:
+        partitions = self._before.partitions if self._before else ()
+        read = {one.partition: one for one in partitions if one.partition in found}
+        whats = [
+            f"the log of partition {number} ends at {log.end}, but {read[number].end} is committed: "
+            "records were lost that have been read"
+            for number, log in found.items()
+            if number in read and log.end < read[number].end
         ]
-        if findings:
-            raise Refused(*findings)
+        whats += [
+            f"in partition {number}, records before {read[number].end}, which is committed, were lost with a leader, "
+            "and others have their offsets now"
+            for number in sorted(replaced(self._cluster, self._stream.name, doubtful(read.values(), found)))
+        ]
+        then = "find out what the cluster has lost; then give the topic another stream name, or restore it"
+        if whats:
+            raise Refused(*(self._found(what, then) for what in whats))
 
     def _found(self, what: str, then: str) -> Finding:
         return Finding(f"{self._stream.name}: {what}", self._where, then)

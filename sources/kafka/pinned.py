@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
-from partitioning.values import replace
 from sources.kafka.cluster import Cluster
-from sources.kafka.topics import describe, logs
+from sources.kafka.epochs import doubtful, replaced
+from sources.kafka.topics import Log, describe, logs
 
 
-def removed(partition: StreamPartition, planned: Span, log: Span, where: str, pipeline: str) -> Finding | None:
+def removed(partition: StreamPartition, planned: Span, log: Log, where: str, pipeline: str) -> Finding | None:
     """That a part of what was planned is not in the log any more, if it is so."""
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
@@ -54,13 +55,21 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *,
     if finding := recreated(topic.id, stream.topic, where):
         yield finding
         return
-    for number, log in logs(cluster, stream.name, planned).items():
+    found = logs(cluster, stream.name, planned)
+    for number, log in found.items():
         log = replace(log, start=0) if were_read else log
         held = _held(planned[number])
         assert held is not None
         place = StreamPartition(stream.name, number)
         if finding := removed(place, held, log, source.uri(stream.name, number), pipeline):
             yield finding
+    for number in sorted(replaced(cluster, stream.name, doubtful(planned.values(), found))):
+        what = (
+            f"records before {planned[number].end} were lost with a leader since the batch was planned, "
+            "and others have their offsets now"
+        )
+        then = f"find out what the cluster has lost; {plan_anew(pipeline)} reads what is there now"
+        yield Finding(what, source.uri(stream.name, number), f"{then}, and a backfill can begin later")
 
 
 def _held(partition: PlannedPartition) -> Span | None:

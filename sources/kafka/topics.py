@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
 
 from partitioning.errors import Finding, Refused, Unreachable
-from partitioning.model.offsets import Span
 from sources.kafka.cluster import Cluster
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -21,6 +20,23 @@ class Topic:
 
     id: str
     partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What a partition holds: the offsets [start, end), and the newest leader epoch of its records, -1 if unknown."""
+
+    start: int
+    end: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset of a partition, and a leader epoch (KIP-101) that is no older than the record before it."""
+
+    offset: int
+    epoch: int
 
 
 def describe(cluster: Cluster, name: str) -> Topic:
@@ -39,29 +55,29 @@ def describe(cluster: Cluster, name: str) -> Topic:
     return Topic(str(topic.topic_id), len(topic.partitions))
 
 
-def logs(cluster: Cluster, name: str, partitions: Iterable[int]) -> Mapping[int, Span]:
-    """From where to where the log of each partition reaches; to its end counts what no open transaction holds back.
-
-    Raises as `describe`.
-    """
+def logs(cluster: Cluster, name: str, partitions: Iterable[int]) -> Mapping[int, Log]:
+    """The log of each partition; to its end counts what no open transaction holds back. Raises as `describe`."""
     numbers = list(partitions)
-    starts = _offsets(cluster, name, numbers, OffsetSpec.earliest())
-    ends = _offsets(cluster, name, numbers, OffsetSpec.latest())
-    return {number: Span(starts[number], max(starts[number], ends[number])) for number in numbers}
+    starts = _positions(cluster, name, numbers, OffsetSpec.earliest())
+    ends = _positions(cluster, name, numbers, OffsetSpec.latest())
+    return {
+        number: Log(start.offset, max(start.offset, end.offset), end.epoch)
+        for number, start, end in ((number, starts[number], ends[number]) for number in numbers)
+    }
 
 
-def _offsets(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec) -> Mapping[int, int]:
+def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec) -> Mapping[int, Position]:
     if not numbers:
         return {}
     asked = {TopicPartition(name, number): which for number in numbers}
 
-    def listed(client: AdminClient, seconds: float) -> Mapping[int, int]:
+    def listed(client: AdminClient, seconds: float) -> Mapping[int, Position]:
         answers = client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds)
-        offsets = {place.partition: answer.result().offset for place, answer in answers.items()}
-        if min(offsets.values()) < 0:
+        found = {place.partition: _position(answer.result()) for place, answer in answers.items()}
+        if min(position.offset for position in found.values()) < 0:
             # Of a leader that does not answer it says no error, and no offset.
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        return offsets
+        return found
 
     where = cluster.source.uri(name)
     try:
@@ -71,3 +87,7 @@ def _offsets(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec)
             then = "start the brokers that hold it, then run the same command again"
             raise Unreachable(Finding("no broker leads a partition", where, then)) from None
         raise cluster.error(error, "the log's offsets cannot be asked for", where) from None
+
+
+def _position(found: ListOffsetsResultInfo) -> Position:
+    return Position(found.offset, -1 if found.leader_epoch is None else found.leader_epoch)

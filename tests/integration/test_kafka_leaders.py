@@ -7,23 +7,28 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from signal import Signals
+from typing import Any
 
 import pytest
+from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from batches import steps
+from batches.backfills import steps as backfills
+from batches.backfills.steps import Asked
 from batches.planning import preview
 from batches.ref import BatchRef
 from demo.kafka_server import KafkaServer, start_kafka, start_member
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Unreachable
-from partitioning.model.offsets import Span
+from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from sources.kafka import cluster, reader
 from sources.kafka.cluster import Cluster
 from sources.kafka.properties import PROPERTIES
-from sources.kafka.topics import describe, logs
+from sources.kafka.topics import Log, describe, logs
 from sources.reader import Batch
 from spark_jobs.take import Taken
 from tests.batches import rows
@@ -64,9 +69,36 @@ class Brokers:
 
     def leader(self) -> int:
         """Which broker leads the partition, -1 if none does."""
-        with admin(self.first) as client:
-            leader: int = client.list_topics(self.topic, timeout=10).topics[self.topic].partitions[0].leader
+        leader: int = self._partition().leader
         return leader
+
+    def write(self, first: int, records: int) -> None:
+        """Write records with numbers from the first on."""
+        numbers = range(first, first + records)
+        rows = ((TAILS[number % len(TAILS)], {"n": number, "more": "x" * 500}) for number in numbers)
+        produce(self.first, self.topic, rows)
+
+    def leave_one(self) -> None:
+        """From now on only the leader has what is written."""
+        self.stop(3)
+        while self._partition().isrs != [2]:
+            time.sleep(0.1)
+
+    def lose(self) -> None:
+        """The broker becomes the leader that does not have what was written since."""
+        self.stop(2, signal.SIGKILL)
+        self._down.discard(3)
+        self.members[3].start()
+        with admin(self.first) as client:
+            while self._partition().leader == 2:
+                time.sleep(0.1)
+            client.elect_leaders(ElectionType.UNCLEAN, [TopicPartition(self.topic, 0)]).result()
+            while self.leader() != 3:
+                time.sleep(0.1)
+
+    def _partition(self) -> Any:
+        with admin(self.first) as client:
+            return client.list_topics(self.topic, timeout=10).topics[self.topic].partitions[0]
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +117,7 @@ def brokers(three: Brokers, request: pytest.FixtureRequest) -> Iterator[Brokers]
             time.sleep(0.1)
         client.create_topics([NewTopic(three.topic, 1, replica_assignment=[[2, 3]])])[three.topic].result()
     for start in range(0, WRITES * RECORDS, RECORDS):
-        records = (
-            (TAILS[number % len(TAILS)], {"n": number, "more": "x" * 500}) for number in range(start, start + RECORDS)
-        )
-        produce(three.first, three.topic, records)
+        three.write(start, RECORDS)
     assert three.leader() == 2
     yield three
     three.start_all()
@@ -164,7 +193,7 @@ def test_a_client_that_knows_a_broker_that_is_gone_asks_others(
         with pytest.raises(Unreachable, match="the log's offsets cannot be asked for"):
             logs(Cluster(source), brokers.topic, [0])
     assert describe(client, brokers.topic).partitions == 1
-    assert logs(client, brokers.topic, [0]) == {0: Span(0, WRITES * RECORDS)}
+    assert logs(client, brokers.topic, [0]) == {0: Log(0, WRITES * RECORDS, epoch=1)}
 
 
 def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
@@ -185,3 +214,64 @@ def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
             preview(copied(brokers), S3Store(f"{store.root}/other"))
     brokers.start_all()
     check_published(ref, store, tmp_path)
+
+
+def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store: S3Store, tmp_path: Path) -> None:
+    check_published(planned(brokers, store), store, tmp_path)
+    brokers.stop(2)
+    assert brokers.leader() == 3
+    brokers.write(WRITES * RECORDS, 10)
+    plan = preview(copied(brokers), store).plan
+    assert plan is not None
+    assert plan.records == 10
+    before, after = Ledger(store, "copied").standing().published, plan
+    assert before is not None
+    assert 0 <= before.streams[0].partitions[0].epoch < after.streams[0].partitions[0].epoch
+
+
+def test_records_that_were_read_and_replaced_refuse_the_next_plan(
+    brokers: Brokers, store: S3Store, tmp_path: Path
+) -> None:
+    check_published(planned(brokers, store), store, tmp_path)
+    brokers.leave_one()
+    brokers.write(0, 100)
+    ref, _ = steps.plan(copied(brokers), store.root)
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    brokers.lose()
+    # By its end, the log has all that was read, and more.
+    brokers.write(500, 300)
+    assert logs(Cluster(KafkaSource(tuple(brokers.all.address.split(",")))), brokers.topic, [0])[0].end == 4300
+    with pytest.raises(Refused) as refusal:
+        steps.plan(copied(brokers), store.root)
+    (finding,) = refusal.value.findings
+    assert finding.what == (
+        f"{brokers.topic}: in partition 0, records before 4100, which is committed, were lost with a leader, "
+        "and others have their offsets now"
+    )
+    assert finding.then.endswith("then give the topic another stream name, or restore it")
+    assert len(backfills.preview(copied(brokers), store, Asked(0, 0, DEFAULTS))) == 1
+    with pytest.raises(Refused, match="records before 4100 were lost with a leader since the batch was planned"):
+        backfills.preview(copied(brokers), store, Asked(0, 1, DEFAULTS))
+
+
+def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(
+    brokers: Brokers, store: S3Store, tmp_path: Path
+) -> None:
+    brokers.leave_one()
+    brokers.write(0, 100)
+    ref, _ = steps.plan(copied(brokers), store.root)
+    assert ref is not None
+    run_groups(ref)
+    brokers.lose()
+    brokers.write(500, 300)
+    for _ in range(2):
+        with pytest.raises(Refused, match="records before 4100 were lost with a leader since the batch was planned"):
+            steps.audit(ref)
+        run_groups(ref)
+    # What the error names: the records that are there now are planned, and published.
+    _, again, sentence = steps.replan(copied(brokers), store.root, DEFAULTS, "records were lost")
+    assert again is not None, sentence
+    run_and_publish(again, tmp_path)
+    written = {(row[1], row[2]) for row in rows(store.root, "rows")}
+    assert written == {(number, number) for number in range(4000)} | {(500 + more, 4000 + more) for more in range(300)}
