@@ -35,6 +35,9 @@ _DENIED = frozenset(
         KafkaError._SSL,
     )
 )
+# OpenSSL's words if a broker ends the handshake, as one does that asks for another certificate; to the client that is
+# a connection that broke.
+_ALERT = "SSL alert number"
 # Whatever the properties say: nothing is committed, reset or read that is not yet, or never, committed.
 _READING = {
     "enable.auto.commit": "false",
@@ -96,10 +99,9 @@ class Cluster:
         if self._admin is not None:
             # What it heard of a broken connection waits to be asked for.
             self._admin.poll(0)
-        if said.code() in _DENIED or self._denied is not None:
-            denied = said if said.code() in _DENIED else self._denied
-            assert denied is not None
-            if denied.code() == KafkaError._SSL:
+        denied = said if _is_denied(said) else self._denied
+        if denied is not None:
+            if denied.code() == KafkaError._SSL or _ALERT in denied.str():
                 then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
                 what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
                 return Refused(Finding(what, where, then))
@@ -123,7 +125,7 @@ class Cluster:
         }
 
     def _hear(self, error: KafkaError) -> None:
-        if error.code() in _DENIED:
+        if _is_denied(error):
             self._denied = error
 
     def _not_accepted(self, error: KafkaException) -> Refused:
@@ -132,3 +134,7 @@ class Cluster:
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
         return Refused(Finding(f"{which} not accepted by Kafka's client", PROPERTIES, then))
+
+
+def _is_denied(error: KafkaError) -> bool:
+    return error.code() in _DENIED or _ALERT in error.str()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.sources import KafkaSource
@@ -23,15 +24,17 @@ def commit(source: KafkaSource, group: str, ends: Mapping[StreamPartition, int],
     To do it again changes nothing. Raises Refused if the brokers do not let who asks, and Unreachable if they do not
     answer.
     """
-    cluster = Cluster(source)
+    cluster, where = Cluster(source), f"group {group!r} at {source.servers}"
     offsets = [TopicPartition(place.stream, place.partition, end, metadata=note) for place, end in sorted(ends.items())]
-    request = [ConsumerGroupTopicPartitions(group, offsets)]
-    where = f"group {group!r} at {source.servers}"
-    try:
-        answers = cluster.admin.alter_consumer_group_offsets(request, request_timeout=clients.ANSWERS_WITHIN_SECONDS)
-        for answer in answers.values():
-            for committed in answer.result().topic_partitions:
+    # So long the client waits for the broker that answers for the group.
+    waits = {"session.timeout.ms": str(int(clients.ANSWERS_WITHIN_SECONDS * 1000))}
+    # Not by the client for administration: where the group's broker goes away, that ends the process (librdkafka 4605).
+    with closing(cluster.consumer(group, waits)) as consumer:
+        try:
+            for committed in consumer.commit(offsets=offsets, asynchronous=False):
                 if committed.error is not None:
                     raise cluster.error(committed.error, "the offset is not committed", where)
-    except KafkaException as error:
-        raise cluster.error(error, "the offsets are not committed", where) from None
+        except KafkaException as error:
+            # What it heard of a broken connection waits to be asked for.
+            consumer.poll(0)
+            raise cluster.error(error, "the offsets are not committed", where) from None

@@ -155,6 +155,22 @@ def test_a_leader_that_moves_after_planning_makes_no_difference(
     check_published(ref, store, tmp_path)
 
 
+def test_without_a_controller_batches_go_on(
+    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 4.0)
+    ref = planned(brokers, store)
+    # It is also the one that answers for consumer groups.
+    brokers.first.stop(signal.SIGKILL)
+    try:
+        check_published(ref, store, tmp_path)
+        assert preview(copied(brokers), store).plan is None
+        assert "the consumer group coset.copied was not told, which the next batch makes good" in steps.publish(ref)
+    finally:
+        brokers.first.start()
+    assert "the consumer group coset.copied is told" in steps.publish(ref)
+
+
 def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
     brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,9 +41,13 @@ from tests.running import run_and_publish, run_groups
 USER, PASSWORD = "reader", "hidden-from-everybody"
 # Who asks without TLS, as these tests do to write, may do all.
 SETTINGS = """\
-listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{{controller}}
-advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL
+listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured},MUTUAL://127.0.0.1:{mutual},\\
+CONTROLLER://127.0.0.1:{{controller}}
+advertised.listeners=PLAINTEXT://127.0.0.1:{{port}},SECURED://127.0.0.1:{secured},MUTUAL://127.0.0.1:{mutual}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL,MUTUAL:SSL
+listener.name.mutual.ssl.client.auth=required
+ssl.truststore.type=PEM
+ssl.truststore.location={trusted}
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.secured.scram-sha-512.sasl.jaas.config=\\
 org.apache.kafka.common.security.scram.ScramLoginModule required;
@@ -55,11 +59,13 @@ super.users=User:ANONYMOUS
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker, as those see it who have a password, and what they need to be let in."""
+    """A broker, as those see it who have a password, or a certificate, and what they need to be let in."""
 
     broker: KafkaServer
     seen: KafkaServer
     properties: Mapping[str, str]
+    seen_by_certificate: KafkaServer
+    certificate: Mapping[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +74,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     certificate, key, keystore = (folder / name for name in ("certificate.pem", "key.pem", "keystore.pem"))
     make_certificate(certificate, key, "127.0.0.1")
     keystore.write_text(key.read_text() + certificate.read_text())
-    (port,) = free_ports(1)
-    broker = start_kafka(folder / "kafka", SETTINGS.format(secured=port, keystore=keystore))
+    own, own_key = folder / "own.pem", folder / "own-key.pem"
+    make_certificate(own, own_key)
+    port, mutual = free_ports(2)
+    settings = SETTINGS.format(secured=port, mutual=mutual, keystore=keystore, trusted=own)
+    broker = start_kafka(folder / "kafka", settings)
     login = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     with admin(broker) as client:
         for answer in client.alter_user_scram_credentials(
@@ -86,6 +95,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             "sasl.password": PASSWORD,
             "ssl.ca.location": str(certificate),
         },
+        KafkaServer(folder, f"127.0.0.1:{mutual}"),
+        {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(certificate),
+            "ssl.certificate.location": str(own),
+            "ssl.key.location": str(own_key),
+        },
     )
     broker.stop()
 
@@ -97,9 +113,10 @@ def topic(secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     produce(secured.broker, name, views(TAILS))
     allowed = ((ResourceType.TOPIC, name), (ResourceType.GROUP, "coset.counted"))
     rules = [
-        AclBinding(kind, named, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+        AclBinding(kind, named, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         for kind, named in allowed
         for operation in (AclOperation.READ, AclOperation.DESCRIBE)
+        for user in (USER, "CN=coset")
     ]
     with admin(secured.broker) as client:
         for answer in client.create_acls(rules).values():
@@ -203,3 +220,37 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
     run_and_publish(ref, tmp_path)
     assert len(batches) > 20
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 21) for tail in TAILS)
+
+
+def test_who_has_a_certificate_needs_no_password(
+    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
+    made, other = counted(secured.seen_by_certificate, topic, 1), S3Store(f"{store.root}/other")
+    give(secured.certificate)
+    ref, _ = steps.plan(made, store.root)
+    assert ref is not None
+    stranger, key = tmp_path / "stranger.pem", tmp_path / "stranger-key.pem"
+    make_certificate(stranger, key)
+    strangers = {"ssl.certificate.location": str(stranger), "ssl.key.location": str(key)}
+    none = {name: value for name, value in secured.certificate.items() if name not in strangers}
+    for wrong in (none, {**secured.certificate, **strangers}):
+        give(wrong)
+        for does in (lambda: preview(made, other), lambda: run_groups(ref)):
+            began = time.monotonic()
+            with pytest.raises(Refused, match="or that of who asks, is not accepted") as refused:
+                does()
+            assert time.monotonic() - began < cluster.ANSWERS_WITHIN_SECONDS
+            assert "what else begins with ssl." in refused.value.findings[0].then
+    give(secured.certificate)
+    run_and_publish(ref, tmp_path)
+    assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
+
+
+def test_a_broker_whose_certificate_is_for_another_host_is_refused(
+    secured: Secured, topic: str, store: S3Store
+) -> None:
+    named = KafkaServer(secured.seen.folder, secured.seen.address.replace("127.0.0.1", "localhost"))
+    with pytest.raises(Refused, match="the broker's certificate, or that of who asks, is not accepted") as refused:
+        preview(counted(named, topic, 1), store)
+    assert "ssl.ca.location" in refused.value.findings[0].then
