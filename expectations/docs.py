@@ -109,17 +109,17 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         older = {page: row for page, row in kept.items() if row["batch"] // _LISTED == hundred}
         _put_older(site, plan.pipeline, hundred * _LISTED, older)
         kept = {page: row for page, row in kept.items() if page not in older}
-    site.store.put(f"{prefix}/index.json", _newest_first(kept))
+    site.store.put(f"{prefix}/index.json", canonical(_newest_first(kept)))
     _put_index(site, plan.pipeline)
 
 
 def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, Any]]) -> None:
     """Put these rows into the index of the hundred batches from `first` on, before they leave that of the newest."""
     prefix, name = f"{pipeline}/docs", f"batches-{first}"
-    kept = {row["page"]: row for row in _kept(site, prefix, name)} | rows
-    site.store.put(f"{prefix}/{name}.json", _newest_first(kept))
+    kept = _newest_first({row["page"]: row for row in _kept(site, prefix, name)} | rows)
+    site.store.put(f"{prefix}/{name}.json", canonical(kept))
     others = [{"which": "the newest batches", "page": "index.html"}]
-    _put_list(site, pipeline, name, which=_which(first), rows=_kept(site, prefix, name), others=others)
+    _put_list(site, pipeline, name, which=_which(first), rows=kept, others=others)
 
 
 def _put_index(site: Site, pipeline: str) -> None:
@@ -150,8 +150,8 @@ def _kept(site: Site, prefix: str, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _newest_first(rows: Mapping[str, dict[str, Any]]) -> bytes:
-    return canonical(sorted(rows.values(), key=lambda each: (-each["batch"], -each["attempt"])))
+def _newest_first(rows: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows.values(), key=lambda each: (-each["batch"], -each["attempt"]))
 
 
 def _page(plan: Plan, page: Page) -> str:

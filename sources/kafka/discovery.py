@@ -11,7 +11,7 @@ from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
 from partitioning.rows import Rows
 from sources.kafka.cluster import Cluster
-from sources.kafka.epochs import doubtful, replaced
+from sources.kafka.epochs import replaced
 from sources.kafka.sample import Sampled, sample
 from sources.kafka.topics import Log, Topic, describe, logs
 from sources.kafka.values import columns_of_records
@@ -105,18 +105,17 @@ class _Discovery:
             raise Refused(*findings)
 
     def _check_what_was_read(self, found: Mapping[int, Log]) -> None:
-        partitions = self._before.partitions if self._before else ()
-        read = {one.partition: one for one in partitions if one.partition in found}
         whats = [
-            f"the log of partition {number} ends at {log.end}, but {read[number].end} is committed: "
+            f"the log of partition {number} ends at {log.end}, but {self._committed(number)} is committed: "
             "records were lost that have been read"
             for number, log in found.items()
-            if number in read and log.end < read[number].end
+            if log.end < (self._committed(number) or 0)
         ]
+        read = self._before.partitions if self._before else ()
         whats += [
-            f"in partition {number}, records before {read[number].end}, which is committed, were lost with a leader, "
-            "and others have their offsets now"
-            for number in sorted(replaced(self._cluster, self._stream.name, doubtful(read.values(), found)))
+            f"in partition {number}, records before {self._committed(number)}, which is committed, were lost with a "
+            "leader, and others have their offsets now"
+            for number in sorted(replaced(self._cluster, self._stream.name, read, found))
         ]
         then = "find out what the cluster has lost; then give the topic another stream name, or restore it"
         if whats:

@@ -42,11 +42,15 @@ def doubtful(planned: Iterable[PlannedPartition], found: Mapping[int, Log]) -> M
     }
 
 
-def replaced(cluster: Cluster, name: str, positions: Mapping[int, Position]) -> frozenset[int]:
-    """The partitions in which records before these positions were lost, and others have their offsets now.
+def replaced(
+    cluster: Cluster, name: str, planned: Iterable[PlannedPartition], found: Mapping[int, Log]
+) -> frozenset[int]:
+    """The partitions in which records before the planned end were lost, and others have their offsets now.
 
-    Raises Refused if who asks may not read the topic, and Unreachable if its leaders do not answer.
+    Their logs are `found` so now. Raises Refused if who asks may not read the topic, and Unreachable if its leaders do
+    not answer.
     """
+    positions = doubtful(planned, found)
     if not positions:
         return frozenset()
     places = [TopicPartition(name, number, at.offset, leader_epoch=at.epoch) for number, at in positions.items()]

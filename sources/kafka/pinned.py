@@ -10,7 +10,7 @@ from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
 from sources.kafka.cluster import Cluster
-from sources.kafka.epochs import doubtful, replaced
+from sources.kafka.epochs import replaced
 from sources.kafka.topics import Log, describe, logs
 
 
@@ -63,7 +63,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *,
         place = StreamPartition(stream.name, number)
         if finding := removed(place, held, log, source.uri(stream.name, number), pipeline):
             yield finding
-    for number in sorted(replaced(cluster, stream.name, doubtful(planned.values(), found))):
+    for number in sorted(replaced(cluster, stream.name, planned.values(), found)):
         what = (
             f"records before {planned[number].end} were lost with a leader since the batch was planned, "
             "and others have their offsets now"

@@ -1,4 +1,4 @@
-"""Topics as their brokers describe them: their ids, partition counts, and from where to where each log reaches."""
+"""Topics as their brokers describe them: their ids, partition counts, and what each log holds under which leader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a partition holds: the offsets [start, end), and the newest leader epoch of its records, -1 if unknown."""
+    """What a partition holds: the offsets [start, end), and its leader's epoch (KIP-101), -1 if unknown."""
 
     start: int
     end: int
@@ -60,10 +60,7 @@ def logs(cluster: Cluster, name: str, partitions: Iterable[int]) -> Mapping[int,
     numbers = list(partitions)
     starts = _positions(cluster, name, numbers, OffsetSpec.earliest())
     ends = _positions(cluster, name, numbers, OffsetSpec.latest())
-    return {
-        number: Log(start.offset, max(start.offset, end.offset), end.epoch)
-        for number, start, end in ((number, starts[number], ends[number]) for number in numbers)
-    }
+    return {n: Log(starts[n].offset, max(starts[n].offset, ends[n].offset), ends[n].epoch) for n in numbers}
 
 
 def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpec) -> Mapping[int, Position]:

@@ -57,6 +57,7 @@ def test_the_index_has_the_newest_batches_and_earlier_ones_have_lists_of_a_hundr
     judge(replace(plan, batch=250), found, {}, attempt=0, site=site)
     assert listed("index") == [(number, 0) for number in range(250, 99, -1)]
     assert listed("batches-0") == [(number, 0) for number in range(99, -1, -1)]
+    assert 'href="index.html"' in (tmp_path / "delays" / "batches-0.html").read_text()
     # One of long ago is tried again.
     judge(replace(plan, batch=7), found, {}, attempt=1, site=site)
     judge(replace(plan, batch=300), found, {}, attempt=0, site=site)
