@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from partitioning.documents.store import Found, S3Store
+from partitioning.model.file_names import NAME
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
 from partitioning.values import replace
 from sources.formats.opening import endings
 from sources.listing import folder, folders, listed, listed_between, objects_in
-
-_FILE = r"(?P<stream>[^/+]+)\+(?P<partition>0|[1-9][0-9]*)\+(?P<start>[0-9]{10,20})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class PartitionFolders:
         self._stream = stream
         self.prefix = folders(stream.name)
         self.wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{_FILE}{endings(stream.written_as)}"
+        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{NAME}{endings(stream.written_as)}"
         self._name = re.compile(re.escape(f"{stream.name}/") + pattern)
 
     def parse(self, key: str) -> FileName | None:
@@ -112,7 +111,7 @@ class TimeFolders:
         self._stream = stream
         self.prefix = f"{stream.name}/"
         self.wanted = f"<time>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
-        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{_FILE}{endings(stream.written_as)}")
+        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{NAME}{endings(stream.written_as)}")
 
     def parse(self, key: str) -> FileName | None:
         match = self._name.fullmatch(key)

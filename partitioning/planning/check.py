@@ -14,7 +14,6 @@ from partitioning.model.plan import (
     ExchangeInput,
     Input,
     Plan,
-    PlannedPartition,
     ResultInput,
     Stage,
     StateInput,
@@ -23,6 +22,7 @@ from partitioning.model.plan import (
 )
 from partitioning.model.reasons import Unifying
 from partitioning.model.streams import Stream
+from partitioning.planning.files import misfiled
 from partitioning.planning.ranges import misdealt
 from partitioning.planning.reach import NEXT, listed, uncovered
 
@@ -30,10 +30,11 @@ from partitioning.planning.reach import NEXT, listed, uncovered
 def check_plan(plan: Plan) -> Plan:
     """The plan itself, if each record it reads reaches one task of each stage, and equal keys reach the same one.
 
-    Raises Refused with all findings: partitions that are missing or out of order; keys of a partition that reach
-    no task or several, or do not meet where they have to; ranges that do not make up what is read; exchanges that
-    nobody writes or reads; results and state that lie elsewhere than where they were left; stages that read what is
-    not there yet; tasks that are in no group, in several, or beside those of another wave.
+    Raises Refused with all findings: partitions that are missing or out of order; files that do not hold what is read
+    of a partition, or are another's; keys of a partition that reach no task or several, or do not meet where they have
+    to; ranges that do not make up what is read; exchanges that nobody writes or reads; results and state that lie
+    elsewhere than where they were left; stages that read what is not there yet; tasks that are in no group, in several,
+    or beside those of another wave.
     """
     if findings := list(_names(plan)):
         raise Refused(*findings)
@@ -99,16 +100,11 @@ def _streams(plan: Plan) -> Iterator[Finding]:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
                 yield Finding(f"[{partition.start},{partition.end}) is no range of offsets", where, NEXT)
-            elif partition.missing and (held := _held(partition)) != partition.records:
-                what = f"{partition.missing} offsets are said to be missing, but its files hold {held} records"
-                yield Finding(what, f"{stream.name}-{partition.partition}", NEXT)
+            else:
+                yield from misfiled(plan, stream, partition)
     read = {stream.name for stage in plan.stages for stream in stage.streams}
     if lost := sorted({stream.name for stream in plan.streams} - read):
         yield Finding(f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT)
-
-
-def _held(partition: PlannedPartition) -> int:
-    return sum(file.held(partition.start, partition.end) for file in partition.files)
 
 
 class _Handed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import pairwise
 
 import pytest
 from hypothesis import event, given, settings
@@ -25,7 +26,9 @@ FOLDER = "s3://landing/topics/s/partition=1"
 # Where files begin and end, whose names say which partition, and whether they are landed twice.
 cuts = st.lists(st.integers(0, 12), min_size=2, max_size=6, unique=True).map(sorted)
 changes = st.lists(
-    st.tuples(st.sampled_from(["none", "drop", "begin", "end", "partition", "name", "twice", "swap"]), st.integers(0, 5)),
+    st.tuples(
+        st.sampled_from(["none", "drop", "begin", "end", "partition", "name", "twice", "swap"]), st.integers(0, 5)
+    ),
     max_size=2,
 )
 
@@ -92,7 +95,7 @@ def test_the_check_refuses_just_the_files_that_do_not_hold_the_range(
     cuts: list[int], changes: list[tuple[str, int]], gap: int | None, more: int
 ) -> None:
     start, end = cuts[0], cuts[-1]
-    files = [file(first, last) for first, last in zip(cuts, cuts[1:], strict=False)]
+    files = [file(first, last) for first, last in pairwise(cuts)]
     for change, place in changes:
         files = changed(files, change, place)
     held = {offset for one in files for offset in range(one.start, one.end)}

@@ -1,0 +1,88 @@
+"""Files, checked: whether those of a planned partition hold what the batch reads of it, and are its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import assert_never
+
+from partitioning.errors import Finding
+from partitioning.model.file_names import NAME
+from partitioning.model.gaps import Explained, Gap, explained, planned_gaps
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.streams import InputFile, Layout
+from partitioning.planning.reach import NEXT
+
+_NAME = re.compile(rf"/{NAME}\.[^/]*$")
+_FOLDER = re.compile(r"/partition=(?P<folder>[0-9]+)/[^/]*$")
+
+
+def misfiled(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[Finding]:
+    """What is wrong with the files of a partition: some are missing, hold an offset twice or nothing of the range, are
+    out of order, are planned twice, or are those of another partition, stream or topic."""
+    where = str(StreamPartition(stream.name, planned.partition))
+    disorder = list(_disorder(planned))
+    # What files lack cannot be said of files that overlap.
+    wrongs = [*disorder, *([] if disorder else _lacks(plan, stream, planned))]
+    wrongs += [wrong for file in planned.files if (wrong := _of_another(stream, planned.partition, file))]
+    yield from (Finding(wrong, where, NEXT) for wrong in wrongs)
+
+
+def _disorder(planned: PlannedPartition) -> Iterator[str]:
+    start, end, files = planned.start, planned.end, planned.files
+    for file in files:
+        # A file that holds nothing at all shows that what lay before it is gone.
+        if not (max(file.start, start) < min(file.end, end) or start < file.start == file.end):
+            yield f"{file.path} holds [{file.start},{file.end}), nothing of what is planned, [{start},{end})"
+    for one, other in pairwise(files):
+        if one == other:
+            yield f"{one.path} is planned twice"
+        elif other.start < one.end:
+            yield f"{other.path} begins at {other.start}, before the end of {one.path}, {one.end}"
+
+
+def _lacks(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[str]:
+    gaps = [*planned_gaps(plan, stream.declared, planned), *_behind(plan, stream, planned)]
+    lack = sum(gap.missing for gap in gaps)
+    if hole := next((gap for gap in gaps if gap.explained is Explained.NOBODY), None):
+        where = "is in no file" if hole.file is None else f"lacks {hole.missing} offsets in {hole.file}"
+        yield f"{hole.offsets} {where}, and nobody says why"
+    elif lack != planned.missing:
+        yield f"{planned.missing} offsets are said to be missing, but its files lack {lack}"
+
+
+def _behind(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Iterator[Gap]:
+    """What is planned behind the last file."""
+    last = planned.files[-1].end if planned.files else planned.start
+    if last < planned.end:
+        hole = OffsetRange(StreamPartition(stream.name, planned.partition), last, planned.end)
+        yield Gap(hole, len(hole), explained(stream.declared, hole, plan.lost))
+
+
+def _of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
+    """That a file is another partition's, stream's or topic's, if it says so."""
+    match stream.declared.origin:
+        case KafkaSource() as source:
+            mine = source.uri(stream.name, number)
+            if file.path != mine:
+                return f"{file.path} is not its log, {mine}"
+            return (
+                None if file.etag == stream.topic else f"{mine} is of the topic {file.etag}, planned is {stream.topic}"
+            )
+        case LandedSource():
+            return _landed_of_another(stream, number, file)
+        case _:
+            assert_never(stream.declared.origin)
+
+
+def _landed_of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
+    folder = _FOLDER.search(file.path) if stream.declared.lies_by is Layout.PARTITION else None
+    if folder and int(folder["folder"]) != number:
+        return f"{file.path} lies in the folder of partition {folder['folder']}"
+    name = _NAME.search(file.path)
+    if name and (name["stream"], int(name["partition"]), int(name["start"])) != (stream.name, number, file.start):
+        return f"{file.path} is, by its name, not the file of {stream.name}-{number} from {file.start} on"
+    return None
