@@ -81,6 +81,41 @@ def test_the_files_of_another_pipelines_open_batch_stay(landed: S3Store, tmp_pat
     assert left_over(other, landed).open == (0,)
 
 
+def counts(store: S3Store) -> Pipeline:
+    """A pipeline that has nothing to do with the others: its table is its own."""
+    other = Pipeline("counts", source=f"{store.root}/topics")
+    flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
+    flights.aggregate("count(*) AS flights").write("counts")
+    return other
+
+
+def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: S3Store, tmp_path: Path) -> None:
+    run_and_publish(planned(landed), tmp_path)
+    run_groups(planned(landed, counts(landed)))
+    orphan = leave_behind(landed, 0)
+    assert left_over(counts(landed), landed).open == (0,)
+    removed = sweep(delays(landed), landed)
+    assert ([file.key for file in removed.files], removed.open) == ([orphan], ())
+
+
+def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: S3Store, tmp_path: Path) -> None:
+    pipeline = delays(landed, planes_are_a_table=True)
+    run_and_publish(planned(landed, pipeline), tmp_path)
+    land_flights(landed, TAILS)
+    run_and_publish(planned(landed, pipeline), tmp_path)
+    planned(landed, counts(landed))
+    landed.put("counts/plans/0.json.gz", b"damaged")
+    maybe_its, orphan = leave_behind(landed, 0), leave_behind(landed, 1)
+    mine = "delays/audits/0/attempt-0/keys-0badcafe.parquet"
+    landed.put(mine, b"PAR1")
+    removed = sweep(pipeline, landed)
+    assert {file.key for file in removed.files} == {orphan, mine}
+    assert removed.open == ()
+    assert [finding.where for finding in removed.damaged] == [f"{landed.root}/counts/plans/0.json.gz"]
+    assert "left alone" in str(removed)
+    assert landed.head(maybe_its) is not None
+
+
 def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: S3Store, tmp_path: Path) -> None:
     pipeline = delays(landed, planes_are_a_table=True)
     run_and_publish(planned(landed, pipeline), tmp_path)
