@@ -15,7 +15,7 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import left_over, sweep
 from cli import pipelines, plans
-from cli.output import console, show, show_json, step
+from cli.output import as_plain, console, show, show_json, step
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -97,11 +97,11 @@ def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
     unnamed = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
     if as_json:
         files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files]
-        show_json({"removed": not dry_run, "files": files, "open": unnamed.open})
-    elif unnamed.files:
-        show(f"{'There are' if dry_run else 'Removed'} {unnamed}")
-    else:
-        show(f"Nothing to remove: there are {unnamed}")
+        damaged = [as_plain(finding) for finding in unnamed.damaged]
+        show_json({"removed": not dry_run, "files": files, "open": unnamed.open, "damaged": damaged})
+        return
+    done = ("There are" if dry_run else "Removed") if unnamed.files else "Nothing to remove: there are"
+    show(f"{done} {unnamed}", *map(str, unnamed.damaged))
 
 
 def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: bool) -> None:
