@@ -271,3 +271,9 @@ def test_every_expectation_has_a_sentence_for_people() -> None:
     *_, meet, lie = ({name: param["value"] for name, param in (text.params or {}).items()} for text in texts)
     assert (meet["key_columns"], meet["task_column"]) == ("tailnum, leg", "_task")
     assert lie["key_format"] == "string"
+
+
+def test_noughts_that_differ_in_their_sign_are_one_key_that_has_to_meet() -> None:
+    signed = pd.DataFrame({"k": [0.0, -0.0], "_task": [0, 1]})
+    (bad,) = validated(signed, expectations.ExpectKeysToMeetInOneTask(key_columns=["k"]))
+    assert bad["result"]["partial_unexpected_list"] == ["0.0 is in _task 0.0 and in _task 1.0"]

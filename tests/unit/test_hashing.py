@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import uuid
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, placement_hash, read_key
-from spark_jobs.hashing import key_texts, placement_hashes
+from spark_jobs.hashing import key_texts, one_of_equals, placement_hashes
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "kafka-streams" / "murmur2.json").read_text())["vectors"]
 
@@ -169,3 +170,12 @@ def test_keys_written_as_text_can_be_read_back(key_format: str) -> None:
     keys = {"string": "é", "long": -7, "int": 7, "double": 0.1, "uuid": str(uuid.UUID(int=7)), "bytes": b"\x00\xff"}
     (text,) = key_texts(pa.array([keys[key_format]], _TYPES[key_format]), key_format).to_pylist()
     assert read_key(text, key_format) == keys[key_format]
+
+
+@pytest.mark.parametrize("placement", _PLACEMENTS["double"])
+def test_noughts_are_one_key_whatever_their_sign(placement: str) -> None:
+    keys = pa.array([0.0, -0.0, math.nan, -math.nan])
+    nought, minus, *nans = placement_hashes(keys, "double", placement).tolist()
+    assert nought == minus == hash_of(placement, "here")(-0.0, "double")
+    assert len(set(nans)) == 1
+    assert key_texts(one_of_equals(keys), "double").to_pylist() == ["0", "0", "nan", "nan"]
