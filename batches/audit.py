@@ -23,7 +23,9 @@ from partitioning.errors import Finding, Refused, plan_anew
 from partitioning.hashes import hash_of, read_key
 from partitioning.model.artefact import Role
 from partitioning.model.gaps import planned_gaps
+from partitioning.model.graph import quote
 from partitioning.model.leaving import Left, leavings, partitions_of
+from partitioning.model.placement import KeyFormat
 from partitioning.model.plan import (
     ExchangeInput,
     Input,
@@ -348,13 +350,23 @@ def _sentence(plan: Plan, task: TaskRef, name: str, offender: Offender) -> str:
             if count != (read.partitions if isinstance(read, StreamInput) else len(read.numbers)):
                 belongs = f"belongs in a partition ≡ {home} modulo {count}"
             whose = "its producer" if isinstance(read, StreamInput) else "the task that left it"
-            return f"{says}, {belongs}: {whose} placed it otherwise"
+            return f"{says}, {belongs}: {whose} placed it otherwise{_signed_nought(read, offender)}"
         case Violation.STRAY:
             residue = _hash(read, offender) % stage.cosets
             owner = next((other.task for other in stage.tasks if residue in other.owns), "none")
             return f"{says}, belongs to task {owner} of {len(stage.tasks)}, but task {task.task} took it"
         case _:
             assert_never(offender.violation)
+
+
+def _signed_nought(read: Input, offender: Offender) -> str:
+    """What to do about a key that its producer's bytes tell from one that SQL takes for equal."""
+    placement = read.placement
+    if placement.key_format != KeyFormat.DOUBLE or offender.key not in {"-0", "-0.0"}:
+        return ""
+    key = quote(placement.key)
+    then = f"declare the stream with hash='opaque' and go on from rekey('key', sql='{key} + 0', key_format='double')"
+    return f", by its bytes; in SQL -0.0 equals 0.0, so both are one key: {then}"
 
 
 def _hash(read: Input, offender: Offender) -> int:

@@ -43,7 +43,10 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         # Not pandas' groupby: it takes keys for equal that are so up to a NUL.
-        keyed = pa.Table.from_pandas(frame[[*self.key_columns, self.task_column]].dropna(subset=self.key_columns))
+        judged = frame[[*self.key_columns, self.task_column]].dropna(subset=self.key_columns)
+        # 0.0 and -0.0 are one key in SQL, and two in Arrow.
+        signed = judged[self.key_columns].select_dtypes("floating").columns
+        keyed = pa.Table.from_pandas(judged.assign(**{column: judged[column] + 0.0 for column in signed}))
         keys = keyed.group_by(self.key_columns, use_threads=False).aggregate(
             [(self.task_column, "count_distinct", pc.CountOptions(mode="all"))]
         )

@@ -73,6 +73,15 @@ _SERIALISERS: Mapping[str, Callable[..., bytes]] = {
 }
 
 
+def one_key(key: object, key_format: str) -> object:
+    """That one of equal keys by which all of them are placed: SQL takes 0.0 and -0.0 for equal, their bytes differ.
+
+    >>> one_key(-0.0, "double")
+    0.0
+    """
+    return key + 0.0 if isinstance(key, float) and key_format == KeyFormat.DOUBLE else key
+
+
 def key_bytes(key: object, key_format: str) -> bytes:
     """The bytes that Kafka's serialiser for `key_format` makes of `key`.
 
@@ -92,12 +101,12 @@ def key_bytes(key: object, key_format: str) -> bytes:
 
 
 def placement_hash(key: object, key_format: str = "string") -> int:
-    """h(k) of the placement `murmur2`: what Kafka's producer takes `mod partitions` of.
+    """h(k) of the placement `murmur2`: what Kafka's producer takes `mod partitions` of; of equal keys that of one.
 
     >>> placement_hash("N14228") % 12
     8
     """
-    return murmur2(key_bytes(key, key_format))
+    return murmur2(key_bytes(one_key(key, key_format), key_format))
 
 
 def java_hash(key: object, key_format: str = "string") -> int:
@@ -135,7 +144,7 @@ def java_placement(key: object, key_format: str = "string") -> int:
     >>> java_placement("polygenelubricants"), java_placement("user-1"), java_placement(-10, "int")
     (0, 836031825, 10)
     """
-    h = java_hash(key, key_format)
+    h = java_hash(one_key(key, key_format), key_format)
     return 0 if h == -(2**31) else abs(h)
 
 
@@ -160,7 +169,9 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if not is_import_path(name):
         raise Refused(*hash_findings(name, "string", where))
     function = imported(name, where)
-    return lambda key, key_format: custom_hash(function, key_bytes(key, key_format), key_format, where)
+    return lambda key, key_format: custom_hash(
+        function, key_bytes(one_key(key, key_format), key_format), key_format, where
+    )
 
 
 def custom_hash(function: Callable[..., object], data: bytes, key_format: str, where: str) -> int:

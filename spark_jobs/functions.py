@@ -14,6 +14,7 @@ from partitioning.imports import imported
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
 from sources.arrow_schema import arrow_schema
+from spark_jobs.hashing import one_of_equals
 
 Function = Callable[..., Any]
 
@@ -138,5 +139,6 @@ def gave_strange_key(step: Step, key: object, whose: str) -> str:
 
 def _strange(made: pa.ChunkedArray, given: pa.ChunkedArray) -> list[Any]:
     """The first key that was made and not given, if there is one."""
-    known = pc.is_in(made, value_set=given.cast(made.type).combine_chunks())
+    values = one_of_equals(given.cast(made.type).combine_chunks())
+    known = pc.is_in(one_of_equals(made), value_set=values)
     return made.filter(pc.invert(known)).slice(0, 1).to_pylist()  # type: ignore[no-any-return]

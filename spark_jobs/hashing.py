@@ -5,6 +5,7 @@ The scalar twins and the sources are in `partitioning/hashes.py`; tests hold the
 
 from __future__ import annotations
 
+import math
 import uuid
 
 import numpy as np
@@ -27,7 +28,9 @@ _UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 
 def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) -> np.ndarray:
-    """h(k) of each key, as uint32 of 31 bits; by a user's own function as uint64. A null key's means nothing.
+    """h(k) of each key, the same for equal ones, as uint32 of 31 bits; by a user's own function as uint64.
+
+    A null key's means nothing.
 
     Raises Refused if keys of this type cannot be of `key_format`, or have no hash by this placement.
     """
@@ -80,6 +83,7 @@ def _fixed(keys: pa.Array, kind: pa.DataType, big_endian: str) -> tuple[np.ndarr
     ordered = native[values.offset : values.offset + len(values)].astype(big_endian)
     if pa.types.is_floating(kind):
         ordered[np.isnan(ordered)] = np.nan  # Java's doubleToLongBits knows one NaN only.
+        ordered += 0.0  # As `one_key` of the scalar twin.
     return np.arange(len(values) + 1, dtype=np.int64) * ordered.itemsize, ordered.view(np.uint8)
 
 
@@ -118,6 +122,16 @@ def _uuids(keys: pa.Array) -> pa.Array:
 
 
 _BY_FORMAT = {"string": _strings, "bytes": _binaries, "uuid": _uuids}
+
+
+def one_of_equals(keys: pa.Array) -> pa.Array:
+    """Keys, each as that one of all that SQL takes for equal to it: not -0.0 but 0.0, and one NaN.
+
+    Texts that SQL takes for equal are so byte for byte, and what holds them does not matter.
+    """
+    if not pa.types.is_floating(keys.type):
+        return keys
+    return pc.if_else(pc.is_nan(keys), math.nan, pc.add(keys, pa.scalar(0.0, keys.type))).cast(keys.type)
 
 
 def key_texts(keys: pa.Array, key_format: str) -> pa.Array:

@@ -8,7 +8,7 @@ from numba import njit
 
 from partitioning.model.receipt import HeavyKey
 from spark_jobs.arrays import numbers
-from spark_jobs.hashing import key_texts
+from spark_jobs.hashing import key_texts, one_of_equals
 
 # A heavy key has at least this part of the records, and at least so many.
 PART = 20
@@ -43,7 +43,7 @@ class HeavyKeys:
         new = np.flatnonzero(self._seats[:, _ROW] >= 0)
         if not len(new):
             return
-        texts = key_texts(keys.take(numbers(self._seats[new, _ROW])), self._format)
+        texts = key_texts(one_of_equals(keys.take(numbers(self._seats[new, _ROW]))), self._format)
         self._texts.update(zip(new.tolist(), texts.to_pylist(), strict=True))
         self._seats[:, _ROW] = -1
 

@@ -19,6 +19,7 @@ from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
 from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
+from spark_jobs.hashing import one_of_equals
 from spark_jobs.proof import Claims, Proof
 from spark_jobs.sql.check import PARTITION, columns_needed, functions_see_all
 from spark_jobs.take import TAKEN, Take, Taken
@@ -176,14 +177,19 @@ class Intake:
 
     def _projected(self, records: pa.RecordBatch, partition: int) -> pa.RecordBatch:
         columns = [
-            column if column.type == field.type else column.cast(field.type)
+            self._as_sql_sees(records.column(field.name), field)
             for field in self.schema
             if not (self._numbered and field.name == PARTITION)
-            for column in (records.column(field.name),)
         ]
         if self._numbered:
             columns.append(pa.repeat(pa.scalar(partition, pa.int32()), len(records)))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _as_sql_sees(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        """A column in its type. Of equal keys all are written alike: which comes first depends on who reads them."""
+        if field.name == self.ordered.placement.key:
+            column = one_of_equals(column)
+        return column if column.type == field.type else column.cast(field.type)
 
 
 def _names_partition(order: Order) -> bool:

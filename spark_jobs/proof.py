@@ -17,7 +17,7 @@ from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Viol
 from partitioning.model.tasks import taken
 from sources.reader import Batch
 from spark_jobs.arrays import numbers
-from spark_jobs.hashing import key_texts
+from spark_jobs.hashing import key_texts, one_of_equals
 from spark_jobs.heavy_keys import HeavyKeys
 from spark_jobs.offset_digests import digest_of
 from spark_jobs.residues import among, is_one_of, residues
@@ -177,7 +177,7 @@ class Proof:
         rows = np.flatnonzero(sampled)
         if not len(rows):
             return
-        texts = key_texts(seen.keys.take(numbers(rows)), self.ordered.placement.key_format)
+        texts = key_texts(one_of_equals(seen.keys.take(numbers(rows))), self.ordered.placement.key_format)
         self._sampled.append(pa.Table.from_arrays([texts, numbers(seen.offsets[rows])], schema=SAMPLED))
         self._held += len(rows)
         if self._held > _KEYS_HELD:
