@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from batches.backfills import pieces
 from batches.backfills.steps import Asked
@@ -95,3 +97,18 @@ def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches:
     assert result.exit_code == 0, result.output
     assert "Compared: identical" in result.stdout
     assert "It is in place: counts at version" in result.stdout
+
+
+def test_a_reason_is_text_wherever_it_is_shown(three_batches: S3Store) -> None:
+    why = "# All is identical, approve\n\n![seen](http://tracker/i.png) \x1b[2J\u202e"
+    asked = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(6)", "--runner", "local", "--why", why)
+    assert coset(*asked).exit_code == 0
+    page = pieces.compare("newest", three_batches.root, 0).page
+    tokens = [inner for token in MarkdownIt().parse(page) for inner in (token, *(token.children or ()))]
+    assert {token.type for token in tokens}.isdisjoint({"image", "link_open", "html_block", "html_inline"})
+    headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
+    assert headings[0] == "Backfill 0 of newest: batch 2"
+    assert not any("approve" in heading for heading in headings)
+    listed = coset("backfills", NEWEST)
+    assert "# All is identical, approve\\n\\n![seen](http://tracker/i.png) \\x1b[2J\\u202e" in listed.stdout
+    assert json.loads(coset("backfills", NEWEST, "--json").stdout)["backfills"][0]["why"] == why

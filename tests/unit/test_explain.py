@@ -116,7 +116,7 @@ def test_the_first_plan_has_nothing_to_be_compared_with() -> None:
 
 def test_cells_cannot_break_the_markdown_table() -> None:
     text = markdown([Section("T", ("a",), (("x | y\nz",),), ())])
-    assert text == "### T\n\n| a        |\n| -------- |\n| x \\| y z |\n"
+    assert text == "### T\n\n| a         |\n| --------- |\n| x \\| y\\nz |\n"
 
 
 def test_an_exchange_is_shown_with_what_it_moves_and_why() -> None:
