@@ -25,6 +25,7 @@ from partitioning.explain.missing import missing
 from partitioning.model.plan import TaskGroup
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown, size
+from partitioning.texts import in_markdown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,15 +171,16 @@ def report(batch: BatchRef, docs_folder: Path) -> str:
         tables = auditing.load(ledger, planned, verdict.attempt)
         seen = broker_gaps(planned, tables.coverage)
         sections = [_coverage(tables.coverage), *missing(planned, seen), *_moved(tables.moved)]
+    page = docs_folder / planned.pipeline / "index.html"
     return "\n".join(
         [
             f"## {planned.pipeline}, batch {planned.batch}",
             "",
             markdown(sections),
-            f"- {_decided(verdict) if verdict else 'The batch is not decided yet'}",
-            f"- {_published(commit) if commit else 'Nothing is published yet'}",
-            f"- The plan is {batch.plan_uri}, {batch.digest}",
-            f"- Data Docs: {docs_folder / planned.pipeline / 'index.html'}",
+            f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
+            f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
+            f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
+            f"- {in_markdown(f'Data Docs: {page}')}",
         ]
     )
 

@@ -15,7 +15,7 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import left_over, sweep
 from cli import pipelines, plans
-from cli.output import as_plain, console, show, show_json, step
+from cli.output import as_plain, console, say, show, show_json, show_page, step
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -47,7 +47,7 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
             run_batch(ref, runner, options.docs, step)
             done.append(_outcome(*ref.load()))
             if not as_json:
-                show(steps.report(ref, options.docs), "")
+                show_page(f"{steps.report(ref, options.docs)}\n")
     if as_json:
         show_json({"sentence": sentence, "batches": done})
     elif not done or until_done:
@@ -68,7 +68,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
     if as_json:
         show_json(_outcome(ledger, plan))
     else:
-        show(steps.report(BatchRef.of(store, plan), docs))
+        show_page(steps.report(BatchRef.of(store, plan), docs))
 
 
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
@@ -124,7 +124,7 @@ def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef 
         said.append(sentence)
     if ref is not None:
         for name in steps.group_labels(ref).values():
-            console(stderr=True).print(f"       {name}", markup=False)
+            say(console(stderr=True), f"       {name}")
     return ref, sentence
 
 

@@ -10,6 +10,7 @@ from cli import pipelines
 from cli.output import show_error
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import S3Store
+from partitioning.texts import visible
 
 # A metric's labels and value.
 _Sample = tuple[dict[str, str], float]
@@ -64,4 +65,4 @@ def _metric(name: str, says: str, samples: Sequence[_Sample], unit: str = "") ->
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return visible(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -19,6 +19,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from partitioning.errors import CosetError, Finding
+from partitioning.texts import MOST_IN_A_CELL, in_json, visible
 from partitioning.values import replace
 
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
@@ -48,19 +49,28 @@ def console(*, stderr: bool = False) -> Console:
     if stderr and _NOW.console is not None:
         return _NOW.console
     terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, width=None if terminal else _UNWRAPPED, soft_wrap=False)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=None if terminal else _UNWRAPPED)
 
 
 def show(*lines: str) -> None:
-    """Sentences on stdout, as they are."""
-    to = console()
+    """Sentences on stdout, each on a line of its own."""
     for line in lines:
-        to.print(line, markup=False)
+        say(console(), line)
+
+
+def show_page(page: str) -> None:
+    """A page that has been made for people, such as one of Markdown, on stdout."""
+    show(*page.split("\n"))
 
 
 def show_json(value: Any) -> None:
     """A value as JSON on stdout."""
-    print(json.dumps(value, ensure_ascii=False))
+    print(in_json(json.dumps(value, ensure_ascii=False)))
+
+
+def say(to: Console, line: str, style: str | None = None) -> None:
+    """A sentence: its control characters are shown, and obeyed by no terminal."""
+    to.print(visible(line), style=style, markup=False, soft_wrap=not to.is_terminal)
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], notes: Iterable[str] = ()) -> None:
@@ -68,15 +78,17 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     cells = [[_text(value) for value in row] for row in rows]
     values = [[row[number] for row in cells] for number in range(len(columns))]
     to = console()
-    to.print(title, style="bold", markup=False)
+    say(to, title, "bold")
     for note in notes:
-        to.print(note, markup=False)
+        say(to, note)
     if cells:
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for name, column in zip(columns, values, strict=True):
-            table.add_column(escape(name), justify="right" if _numeric(column) else "left", overflow="fold")
+            table.add_column(
+                escape(visible(name, MOST_IN_A_CELL)), justify="right" if _numeric(column) else "left", overflow="fold"
+            )
         for row in cells:
-            table.add_row(*(escape(cell) for cell in row))
+            table.add_row(*(escape(visible(cell, MOST_IN_A_CELL)) for cell in row))
         _print_stripped(to, table)
     to.print()
 
@@ -85,7 +97,8 @@ def show_error(error: CosetError, *, as_json: bool) -> None:
     """All findings of an error on stderr."""
     if as_json:
         findings = [as_plain(finding) for finding in error.findings]
-        print(json.dumps({"error": type(error).__name__, "findings": findings}, ensure_ascii=False), file=sys.stderr)
+        told = {"error": type(error).__name__, "findings": findings}
+        print(in_json(json.dumps(told, ensure_ascii=False)), file=sys.stderr)
         return
     to = console(stderr=True)
     count = f": {len(error.findings)} findings" if len(error.findings) > 1 else ""
@@ -106,7 +119,7 @@ def as_plain(finding: Finding) -> dict[str, str]:
 
 def progress(name: str, text: str) -> None:
     """A line on stderr about something that was done within a step."""
-    console(stderr=True).print(f"       {name:14}           {text}", markup=False)
+    say(console(stderr=True), f"       {name:14}           {text}")
 
 
 @contextmanager
@@ -154,7 +167,7 @@ class _Now:
         with self._lock:
             self._erase()
             self._names.remove(name)
-            console(stderr=True).print(said, style=style, markup=False)
+            say(console(stderr=True), said, style)
             self._draw()
 
     def _erase(self) -> None:

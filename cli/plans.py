@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from batches import steps
 from batches.planning import preview
 from cli import pipelines
-from cli.output import show, show_json, show_table
+from cli.output import show, show_json, show_page, show_table
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
@@ -86,7 +86,7 @@ def _show(ledger: Ledger, plan: Plan, sentence: str, form: Form, *, stored: bool
     if form.svg:
         _draw(plan, form.svg)
     if form.mermaid:
-        show(mermaid(drawing(plan)).rstrip("\n"))
+        show_page(mermaid(drawing(plan)).rstrip("\n"))
         return
     before = ledger.plan(plan.batch - 1) if plan.batch else None
     uri = ledger.uri(ledger.key("plans", plan.batch)) if stored else None

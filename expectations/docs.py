@@ -23,12 +23,14 @@ import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
+from markupsafe import Markup
 
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.plan import Plan
+from partitioning.texts import visible
 
 # The index lists as many of the newest batches, or up to twice as many.
 _LISTED = 100
@@ -169,7 +171,13 @@ def _page(plan: Plan, page: Page) -> str:
 
 @cache
 def _template(name: str) -> jinja2.Template:
-    return DefaultJinjaPageView(custom_views_directory=str(Path(__file__).with_name("pages"))).env.get_template(name)
+    env = DefaultJinjaPageView(custom_views_directory=str(Path(__file__).with_name("pages"))).env
+    return env.overlay(finalize=_seen).get_template(name)
+
+
+def _seen(value: Any) -> Any:
+    """What a page shows of a value: Jinja escapes it then for HTML, but for what is HTML already."""
+    return visible(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:

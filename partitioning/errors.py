@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partitioning.texts import indented, visible
 from partitioning.values import Value
 
 
@@ -19,7 +20,7 @@ class Finding(Value, frozen=True, order=True):
     then: str
 
     def __str__(self) -> str:
-        return f"{self.what}\n  where: {self.where}\n  next:  {self.then}"
+        return f"{indented(self.what)}\n  where: {visible(self.where)}\n  next:  {visible(self.then)}"
 
 
 def plan_anew(pipeline: str) -> str:

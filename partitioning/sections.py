@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from partitioning.texts import MOST_IN_A_CELL, in_markdown, paragraph
 from partitioning.values import Value
 
 MOST_ROWS = 20
@@ -123,15 +124,11 @@ def percent(share: Fraction) -> str:
 
 
 def _blocks(shown: Section) -> Iterator[str]:
-    yield f"### {shown.title}"
-    yield from shown.notes
+    yield f"### {in_markdown(shown.title)}"
+    yield from map(paragraph, shown.notes)
     if shown.rows:
-        lines = [[_cell(cell) for cell in line] for line in (shown.columns, *shown.rows)]
+        lines = [[in_markdown(cell, MOST_IN_A_CELL) for cell in line] for line in (shown.columns, *shown.rows)]
         widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
         yield "\n".join("| " + " | ".join(line) + " |" for line in padded)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -17,6 +17,7 @@ from partitioning.model.backfill import Backfill, Comparison, InputChange
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, duration, many, markdown, section, size
+from partitioning.texts import paragraph
 
 _BATCHES = ("batch", "records", "bytes", "tasks before", "tasks now", "groups before", "groups now", "results")
 
@@ -56,7 +57,7 @@ def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindran
     run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)))
     shown = [run_again, *comparison_sections(found, hindrances)]
     asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
-    head = f"## B{str(backfill)[1:]}\n\n{asked}\n\n"
+    head = f"## B{str(backfill)[1:]}\n\n{paragraph(asked)}\n\n"
     return f"{head}{markdown(shown)}\nThe digest of this comparison is {digest(found)}.\n"
 
 

@@ -26,7 +26,7 @@ from cli.app import (
     root_of,
     settings_of,
 )
-from cli.output import Command, console
+from cli.output import Command, console, say
 from partitioning.errors import Finding, Refused
 
 
@@ -158,7 +158,7 @@ def assign(
 
     assignment, warning = what_if(streams, scheme, tasks)
     if warning:
-        console(stderr=True).print(warning, markup=False)
+        say(console(stderr=True), warning)
     show_assignment(assignment, streams, as_json=as_json)
 
 

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from math import ceil
 
+from partitioning.texts import visible
 from partitioning.values import Value
 
 SIZE = 12
@@ -60,7 +61,7 @@ def fitted(text: str, most: int, *, bold: bool = False) -> tuple[Line, ...]:
     (Line(text='incompre…', bold=False, full='incomprehensibilities'),)
     """
     lines = [""]
-    for word in _BREAK.split(text):
+    for word in _BREAK.split(visible(text)):
         if lines[-1] and width((lines[-1] + word).rstrip(), bold=bold) > most:
             lines.append("")
         lines[-1] += word

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from partitioning.pictures.colours import LIGHT
 from partitioning.pictures.drawing import Box, Drawing, Part
+from partitioning.texts import visible
 
 _SETTINGS = '%%{init: {"flowchart": {"wrappingWidth": 400}}}%%'
 _IN_A_ROW = 4
@@ -98,4 +99,4 @@ class _Chart:
 
 
 def _escaped(text: str) -> str:
-    return text.translate(_CODES).replace("\n", " ")
+    return visible(text).translate(_CODES)

@@ -10,8 +10,9 @@ from partitioning.pictures.colours import DARK, LIGHT, Colours
 from partitioning.pictures.drawing import Drawing
 from partitioning.pictures.layout import Frame, Point, Text, laid_out
 from partitioning.pictures.lettering import SIZE
+from partitioning.texts import visible
 
-_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_XML = re.compile("[\ufffe\uffff]")
 
 
 def svg(drawing: Drawing) -> str:
@@ -82,4 +83,4 @@ def _arrow(points: Sequence[Point]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    return escape(_NOT_IN_XML.sub("\ufffd", text))
+    return escape(_NOT_IN_XML.sub("\ufffd", visible(text)))
