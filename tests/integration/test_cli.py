@@ -18,9 +18,12 @@ from typer.testing import CliRunner, Result
 from batches.runners.spark_server import SparkServer
 from cli.main import app
 from cli.plans import show_plan
-from partitioning.documents.document import encode, pack, plain, unpack
+from partitioning.documents.document import canonical, digest_of, encode, pack, plain, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Verdict
+from partitioning.version import VERSION
 from tests import small
 from tests.goldens import expect_golden
 from tests.landed import land_table
@@ -293,11 +296,32 @@ def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
     assert nothing_published(landed)
 
 
-def test_a_plan_of_a_foreign_version_is_refused(landed: S3Store) -> None:
-    foreign = encode(plan_of(tails(), tails_found())).replace(b"coset.plan/2", b"coset.plan/9")
-    landed.put("delays/plans/0.json.gz", pack(foreign))
-    for command in ("plan", "explain", "run", "status"):
-        refused(coset(command, PIPELINE), "the document is 'coset.plan/9', this version reads 'coset.plan/2'")
+def test_a_plan_of_a_newer_version_is_refused_and_nothing_is_changed(landed: S3Store) -> None:
+    written = json.loads(encode(plan_of(tails(), tails_found()))) | {"format": "coset.plan/9", "planner": "9.0.0"}
+    del written["digest"]
+    landed.put("delays/plans/0.json.gz", pack(canonical(written | {"digest": digest_of(canonical(written))})))
+    before = {entry.key: entry.etag for entry in landed.list("")}
+    what = f"the document is coset.plan/9, and this Coset, {VERSION}, reads up to {Plan.FORMAT}"
+    then = "use Coset 9.0.0, or a newer one; nothing was changed"
+    for words in (["plan"], ["explain"], ["run"], ["status"], ["report"], ["replan", "--why", "so"], ["clean"]):
+        refused(coset(words[0], PIPELINE, *words[1:]), what, then)
+    refused(coset("abandon", PIPELINE, "--why", "so"), what, then)
+    assert {entry.key: entry.etag for entry in landed.list("")} == before
+
+
+def test_a_verdict_of_a_newer_version_is_refused_and_nothing_is_changed(landed: S3Store) -> None:
+    coset("plan", PIPELINE)
+    written = {"format": "coset.verdict/9", "why": "who knows"}
+    landed.put("delays/verdicts/0.json", canonical(written | {"digest": digest_of(canonical(written))}))
+    before = {entry.key: entry.etag for entry in landed.list("")}
+    for command in ("plan", "run", "status", "report"):
+        refused(coset(command, PIPELINE), f"this Coset, {VERSION}, reads up to {Verdict.FORMAT}", "nothing was changed")
+    assert {entry.key: entry.etag for entry in landed.list("")} == before
+
+
+def test_the_command_says_its_version() -> None:
+    said = coset("--version")
+    assert (said.exit_code, said.stdout, said.stderr) == (0, f"coset {VERSION}\n", "")
 
 
 def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:

@@ -104,29 +104,37 @@ def test_any_truncation_is_refused() -> None:
         refusal(data[:length])
 
 
-def test_a_document_of_another_kind_or_version_is_refused_by_name() -> None:
-    assert "'coset.plan/2', this version reads 'coset.verdict/2'" in refusal(encode(plan_of(tails(), tails_found())))
-    for version in ("coset.verdict/1", "coset.verdict/3"):
-        said = f"the document is {version!r}, this version reads 'coset.verdict/2'"
-        assert said in refusal(sealed(plain(format=version)))
+def test_a_document_of_another_kind_is_refused_by_name() -> None:
+    assert "is 'coset.plan/3', not 'coset.verdict/3'" in refusal(encode(plan_of(tails(), tails_found())))
+    for form in (
+        "coset.verdict/0",
+        "coset.verdict/03",
+        "coset.verdict/-1",
+        "coset.verdict/",
+        "coset.verdict",
+        "",
+        3,
+        None,
+    ):
+        assert f"is {form!r}, not 'coset.verdict/3'" in refusal(sealed(plain(format=form)))
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b'{"a":1,"a":1}', "has no format and digest"),
-        (b'{"digest":"","format":"coset.verdict/2","x":{"a":1,"a":2}}', "has digest sha256:"),
-        (b'{"digest":"","format":"coset.verdict/2","batch":NaN}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/2","batch":-Infinity}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/2","batch":1e999}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/2","why":"\\ud800"}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/2","why":' + b"[" * 100_000, "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/2","batch":' + b"9" * 5000 + b"}", "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","x":{"a":1,"a":2}}', "has digest sha256:"),
+        (b'{"digest":"","format":"coset.verdict/3","batch":NaN}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","batch":-Infinity}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","batch":1e999}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","why":"\\ud800"}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","why":' + b"[" * 100_000, "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/3","batch":' + b"9" * 5000 + b"}", "is no JSON"),
         (b"\xff\xfe", "is no JSON"),
         (b"", "is no JSON"),
         (b"[]", "has no format and digest"),
         (b"null", "has no format and digest"),
-        (b'{"format":"coset.verdict/2"}', "has no format and digest"),
+        (b'{"format":"coset.verdict/3"}', "has no format and digest"),
     ],
 )
 def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
@@ -150,7 +158,7 @@ def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
 def test_a_field_that_is_unknown_or_of_another_type_is_refused_even_with_a_right_digest(
     changes: dict[str, Any],
 ) -> None:
-    assert "does not fit coset.verdict/2" in refusal(sealed(plain(**changes)))
+    assert "does not fit coset.verdict/3" in refusal(sealed(plain(**changes)))
 
 
 def test_a_field_that_is_missing_is_refused_even_with_a_right_digest() -> None:
@@ -201,7 +209,7 @@ def spoiled(*path: str | int, value: object) -> bytes:
 )
 def test_a_kind_that_is_none_is_refused(path: tuple[str | int, ...], value: object, said: str) -> None:
     what = refusal(spoiled(*path, value=value), Plan)
-    assert "does not fit coset.plan/2" in what
+    assert "does not fit coset.plan/3" in what
     assert said in what
 
 
@@ -220,7 +228,7 @@ def test_a_reason_that_is_none_is_refused() -> None:
 )
 def test_a_word_that_is_none_of_its_kind_is_refused(path: tuple[str | int, ...], word: str) -> None:
     what = refusal(spoiled(*path, value=word), Plan)
-    assert f"does not fit coset.plan/2: Invalid enum value {word!r}" in what
+    assert f"does not fit coset.plan/3: Invalid enum value {word!r}" in what
 
 
 def test_a_decision_that_is_none_is_refused() -> None:
@@ -255,7 +263,7 @@ COLUMNS = ("streams", 0, "partitions", "fields")
 def test_values_of_another_type_inside_what_is_drawn_together_are_refused(
     path: tuple[str | int, ...], value: object
 ) -> None:
-    assert "does not fit coset.plan/2" in refusal(spoiled(*path, value=value), Plan)
+    assert "does not fit coset.plan/3" in refusal(spoiled(*path, value=value), Plan)
 
 
 @pytest.mark.parametrize(
