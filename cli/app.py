@@ -10,14 +10,30 @@ import typer
 from batches.runners.choice import RunnerKind
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
+from partitioning.version import VERSION
 
 app = typer.Typer(
-    help="Keyed batches over partitioned streams on Spark: planned, proved, then published.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
     rich_markup_mode=None,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"coset {VERSION}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Keyed batches over partitioned streams on Spark: planned, proved, then published."""
+
 
 Named = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="A Python file that defines `pipeline`, or a name in dags/pipelines.")

@@ -15,6 +15,6 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Document(Value, frozen=True, dict=True):
-    """A value that is stored by itself. It names its `FORMAT`, such as `coset.plan/2`."""
+    """A value that is stored by itself. It names its `FORMAT`, such as `coset.plan/3`."""
 
     FORMAT: ClassVar[str]

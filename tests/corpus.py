@@ -1,12 +1,14 @@
 """The corpus under tests/documents: a stored document of each format, beside what it says in plain JSON.
 
-`python -m tests.corpus` writes those of the current formats that are not there. What is there is never written anew:
-it is what somebody's store may hold.
+`python -m tests.corpus` writes those of the current formats that are not there. What was released is never written
+anew: it is what somebody's store may hold. Before a release `python -m tests.corpus --anew` writes all of the current
+formats, those that the release does not change just as they were.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -54,7 +56,7 @@ KEYS = Artefact(
 
 
 def documents() -> Mapping[str, Document]:
-    """The documents of the current formats, by their names in the folder, which end in the format's version."""
+    """The documents of the current formats, by their names in the folder, to which the format's version is added."""
     plan = by_rule()
     identity, task = digest(plan), TaskRef("views+clicks", 0)
     seen = PartitionReceipt(
@@ -65,44 +67,42 @@ def documents() -> Mapping[str, Document]:
     verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS))
     failed = Failed(ErrorKind.REFUSED, (Finding("the file is gone", "s3://landing/a", "restore it"),))
     return {
-        "plan-2": plan,
-        "plan.dealt-2": dealt(),
-        "plan.waves-2": in_waves(),
-        "plan.ranges-2": (ranges := in_ranges()),
-        "plan.sparse-2": (sparse := with_gaps()),
-        "order-2": order_of(plan, identity, task, 0, ROOT, {}),
-        "order.range-2": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
-        "order.sparse-2": order_of(sparse, digest(sparse), TaskRef("views", 0), 0, ROOT, {}),
-        "receipt.sparse-3": Receipt(
+        "plan": plan,
+        "plan.dealt": dealt(),
+        "plan.waves": in_waves(),
+        "plan.ranges": (ranges := in_ranges()),
+        "plan.sparse": (sparse := with_gaps()),
+        "order": order_of(plan, identity, task, 0, ROOT, {}),
+        "order.range": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
+        "order.sparse": order_of(sparse, digest(sparse), TaskRef("views", 0), 0, ROOT, {}),
+        "receipt.sparse": Receipt(
             digest(sparse), 0, 0, (TaskReceipt(TaskRef("views", 0), (replace(seen, held="ff"),), (), 9),)
         ),
-        "verdict.lost-2": Verdict(
-            identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)
-        ),
-        "receipt-3": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
-        "verdict-2": verdict,
-        "verdict.abandoned-2": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
-        "commit-2": Commit(identity, 0, digest(verdict), (TableVersion("seen", 1),)),
-        "backfill-1": Backfill("ads", 3, (0, 2), 'scheme = "tasks(24)"\n', "root", "hot", "2026-11-22T15:28:28+00:00"),
-        "comparison-1": (comparison := _comparison()),
-        "swap-1": (
+        "verdict.lost": Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)),
+        "receipt": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
+        "verdict": verdict,
+        "verdict.abandoned": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
+        "commit": Commit(identity, 0, digest(verdict), (TableVersion("seen", 1),)),
+        "backfill": Backfill("ads", 3, (0, 2), 'scheme = "tasks(24)"\n', "root", "hot", "2026-11-22T15:28:28+00:00"),
+        "comparison": (comparison := _comparison()),
+        "swap": (
             swap := Swap(
                 *("ads", 0, 3, Turn.SWAP, (0, 2), True, digest(comparison)),
                 *("root", "hot", "2026-11-22T15:30:00+00:00"),
             )
         ),
-        "backfill.repaired-1": Backfill(
+        "backfill.repaired": Backfill(
             "ads", 4, (1,), "", "root", "landed anew", "2026-11-22T18:28:28+00:00", repaired=True
         ),
-        "comparison.repaired-1": replace(
+        "comparison.repaired": replace(
             comparison, input=(InputChange(0, "views-1@[4,16)", (2, 1), ("a", "b"), (4, 10), ((4, 10),)),)
         ),
-        "swap.cancel-1": Swap(
+        "swap.cancel": Swap(
             *("ads", 1, 4, Turn.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
         ),
-        "swapped-1": Swapped("ads", 0, digest(swap), {"seen": 7}),
-        "failure-1": Failure(identity, 0, failed),
-        "locality-2": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
+        "swapped": Swapped("ads", 0, digest(swap), {"seen": 7}),
+        "failure": Failure(identity, 0, failed),
+        "locality": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
     }
 
 
@@ -221,16 +221,16 @@ def _file(stream: str, partition: int, end: int) -> InputFile:
     return InputFile(path, 1000 + partition, f"etag-{partition}", 0, end)
 
 
-def main() -> None:
-    """Write what is missing."""
+def main(anew: bool) -> None:
+    """Write what is missing, or all of the current formats anew."""
     for name, document in documents().items():
-        path = FOLDER / f"{name}.json"
-        if not path.exists():
+        path = FOLDER / f"{name}-{document.FORMAT.rpartition('/')[2]}.json"
+        if anew or not path.exists():
             path.write_bytes(encode(document))
             twin = json.dumps(plain(document), indent=1, sort_keys=True, ensure_ascii=False)
-            (FOLDER / f"{name}.plain.json").write_text(twin + "\n")
+            path.with_suffix(".plain.json").write_text(twin + "\n")
             print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
-    main()
+    main("--anew" in sys.argv)

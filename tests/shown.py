@@ -8,7 +8,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.cosets.assignment import Reading, assign, assign_owned
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import (
-    VERSION,
     Exchange,
     ExchangeInput,
     Input,
@@ -27,6 +26,7 @@ from partitioning.model.reasons import AsAsked, GcdOf, OnePerPartition, TaskCoun
 from partitioning.model.schemes import Scheme, SchemeKind
 from partitioning.model.streams import Column, InputFile, Stream
 from partitioning.planning.stages.levels import with_levels
+from partitioning.version import VERSION
 
 COLUMNS = (Column("member", "VARCHAR"), Column("amount", "DOUBLE"))
 

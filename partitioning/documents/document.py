@@ -1,13 +1,14 @@
 """Documents: frozen values as canonical JSON with a format, a version and a digest of their own.
 
-The same value always gives the same bytes. A document that was changed, cut short or written by a
-version that this one does not know is refused when it is read.
+The same value always gives the same bytes. A document that was changed or cut short, or whose format is newer than
+this version knows, is refused when it is read. One of an older format is read by the steps of `upgrades`.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -15,13 +16,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from partitioning.documents.plan_form import from_form, to_form
+from partitioning.documents.upgrades import steps_from
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import Plan
 from partitioning.values import Document
+from partitioning.version import VERSION
 
 D = TypeVar("D", bound=Document)
 
 _DIGEST = "digest of this value"
+# Of a document that was read from an older format: the digest of the bytes that are stored.
+_STORED = "digest of the stored bytes"
+_FORMAT = re.compile(r"(?P<name>[a-z.]+)/(?P<version>[1-9][0-9]{0,8})")
+_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){2}")
 _NOT_CANONICAL = "was written by something else: its bytes are not in canonical form"
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _UNFIT = (msgspec.DecodeError, Refused, TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError)
@@ -42,15 +49,25 @@ def digest_of(data: bytes) -> str:
 
 
 def digest(document: Document) -> str:
-    """The identity of a document: the digest of its canonical bytes. It is worked out once."""
+    """The identity of a document: the digest of its canonical bytes, in the format in which it was written.
+
+    It is worked out once.
+    """
     kept: dict[str, str] = document.__dict__
+    if _STORED in kept:
+        return kept[_STORED]
     if _DIGEST not in kept:
         kept[_DIGEST] = _digest(_pieces(_members(document)))
     return kept[_DIGEST]
 
 
 def encode(document: Document) -> bytes:
-    """The bytes to store; `decode` gives the document back."""
+    """The bytes to store; `decode` gives the document back.
+
+    Raises ValueError for a document that was read from an older format: other bytes would be another document.
+    """
+    if _STORED in document.__dict__:
+        raise ValueError(f"{digest(document)} was read from an older format: the store has its bytes")
     return b"".join(_pieces(_members(document) | {"digest": digest(document)}))
 
 
@@ -76,38 +93,65 @@ def unpack(data: bytes, where: str) -> bytes:
 def decode(kind: type[D], data: bytes, where: str) -> D:
     """Read a stored document back. `where` names the object in errors.
 
-    Raises Refused for anything that `encode` of this version did not write.
+    Raises Refused for anything that `encode` of this version, or of one before, did not write.
     """
-    members, stated = _read(kind, data, where)
+    form, members, stated = _read(data, where)
+    version = _version(kind, form, members, where)
     if _digest(_pieces(members)) != stated:
         raise Refused(_corrupt(where, _spoiled(data, stated)))
     try:
+        members = _upgraded(kind, version, members)
         document = msgspec.convert(from_form(members) if kind is Plan else _decoded(members), kind)
     except _UNFIT as error:
-        raise Refused(_corrupt(where, f"does not fit {kind.FORMAT}: {error}")) from error
-    if not _consists_of(data, _pieces(_members(document) | {"digest": digest(document)})):
+        raise Refused(_corrupt(where, f"does not fit {form}: {error}")) from error
+    if form != kind.FORMAT:
+        document.__dict__[_STORED] = stated
+        written: Iterable[bytes | memoryview] = [canonical(msgspec.json.decode(data))]
+    else:
+        written = _pieces(_members(document) | {"digest": digest(document)})
+    if not _consists_of(data, written):
         raise Refused(_corrupt(where, _NOT_CANONICAL))
     return document
 
 
-def _read(kind: type[Document], data: bytes, where: str) -> tuple[dict[str, msgspec.Raw], Any]:
-    """A document's members, each in JSON as a plan's are long, and the digest that it states."""
+def _read(data: bytes, where: str) -> tuple[Any, dict[str, msgspec.Raw], Any]:
+    """A document's format, its members, each in JSON as a plan's are long, and the digest that it states."""
     try:
         members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        form, stated = msgspec.json.decode(members["format"]), msgspec.json.decode(members.pop("digest"))
+        return msgspec.json.decode(members["format"]), members, msgspec.json.decode(members.pop("digest"))
     except (msgspec.ValidationError, KeyError):
         raise Refused(_corrupt(where, "has no format and digest")) from None
     except _NO_JSON as error:
         raise Refused(_corrupt(where, f"is no JSON: {error}")) from error
-    if form != kind.FORMAT:
-        raise Refused(
-            Finding(
-                f"the document is {form!r}, this version reads {kind.FORMAT!r}",
-                where,
-                "use the version of Coset that wrote it",
-            )
-        )
-    return members, stated
+
+
+def _version(kind: type[Document], form: Any, members: Mapping[str, msgspec.Raw], where: str) -> int:
+    """The version of a document's format. Raises Refused if it is of another kind, or newer than this version knows."""
+    name, _, current = kind.FORMAT.partition("/")
+    match = _FORMAT.fullmatch(form) if isinstance(form, str) else None
+    if match is None or match["name"] != name:
+        raise Refused(_corrupt(where, f"is {form!r}, not {kind.FORMAT!r}"))
+    if (version := int(match["version"])) > int(current):
+        what = f"the document is {form}, and this Coset, {VERSION}, reads up to {kind.FORMAT}"
+        raise Refused(Finding(what, where, f"use {_writer(members)}, or a newer one; nothing was changed"))
+    return version
+
+
+def _writer(members: Mapping[str, msgspec.Raw]) -> str:
+    """The version of Coset that wrote a document; only plans say which."""
+    planner = str(msgspec.json.decode(members.get("planner", msgspec.Raw(b'""'))))
+    return f"Coset {planner}" if _RELEASE.fullmatch(planner) else "the version of Coset that wrote it"
+
+
+def _upgraded(kind: type[Document], version: int, members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """The members of a document of an older format, as they are in the current one."""
+    steps = steps_from(kind.FORMAT.partition("/")[0], version)
+    if not steps:
+        return dict(members)
+    stored = _decoded(members)
+    for step in steps:
+        stored = step(stored)
+    return {name: msgspec.Raw(canonical(value)) for name, value in stored.items()}
 
 
 def _decoded(members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:

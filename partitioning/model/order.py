@@ -130,7 +130,7 @@ class Order(Document, frozen=True):
     those that left what it reads.
     """
 
-    FORMAT: ClassVar[str] = "coset.order/2"
+    FORMAT: ClassVar[str] = "coset.order/3"
 
     plan: str
     pipeline: str

@@ -20,8 +20,6 @@ from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.model.tasks import Task
 from partitioning.values import Document, Value, replace
 
-VERSION = "0.2.0"
-
 
 class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
     """A stream partition in this batch: read [start, end); `committed` is where the last batch ended.
@@ -318,7 +316,7 @@ class Plan(Document, frozen=True):
     without any do not say it.
     """
 
-    FORMAT: ClassVar[str] = "coset.plan/2"
+    FORMAT: ClassVar[str] = "coset.plan/3"
 
     pipeline: str
     batch: int

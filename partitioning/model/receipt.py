@@ -136,7 +136,7 @@ class TaskReceipt(Value, frozen=True):
 class Receipt(Document, frozen=True):
     """What one run of a task group did; the first stored one of an attempt is the one that counts."""
 
-    FORMAT: ClassVar[str] = "coset.receipt/3"
+    FORMAT: ClassVar[str] = "coset.receipt/4"
 
     plan: str
     group: int

@@ -55,7 +55,7 @@ class Verdict(Document, frozen=True):
     the next batch starts where the one before this ended.
     """
 
-    FORMAT: ClassVar[str] = "coset.verdict/2"
+    FORMAT: ClassVar[str] = "coset.verdict/3"
 
     plan: str
     batch: int
@@ -79,7 +79,7 @@ class TableVersion(Value, frozen=True, order=True):
 class Commit(Document, frozen=True):
     """The receipt of a publication; rebuilt from the Delta logs if it is missing."""
 
-    FORMAT: ClassVar[str] = "coset.commit/2"
+    FORMAT: ClassVar[str] = "coset.commit/3"
 
     plan: str
     batch: int

@@ -14,7 +14,7 @@ from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
-from partitioning.model.plan import VERSION, Plan, PlannedStream, StateInput, TaskGroup, TaskMove
+from partitioning.model.plan import Plan, PlannedStream, StateInput, TaskGroup, TaskMove
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.arrivals import arrivals
@@ -26,6 +26,7 @@ from partitioning.planning.stages.ranges import spread
 from partitioning.planning.stages.stages import cut
 from partitioning.planning.stages.states import Kept
 from partitioning.values import replace
+from partitioning.version import VERSION
 
 # Up to this many records a batch, the audit compares every key itself and not only its hash.
 KEYS_COMPARED = 200_000

@@ -15,7 +15,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Refused
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
-from partitioning.model.plan import VERSION, Plan, Stage
+from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
 from partitioning.model.tasks import Task
 from partitioning.planning.partitioners.key_shares import Share, reduced, residues_at
@@ -32,6 +32,7 @@ from partitioning.planning.partitioners.partitioners import (
     notify,
 )
 from partitioning.values import replace
+from partitioning.version import VERSION
 from tests.plans import dealt_stage
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
