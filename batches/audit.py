@@ -17,10 +17,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import hash_of, read_key
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.gaps import planned_gaps
 from partitioning.model.graph import quote
@@ -138,7 +140,7 @@ def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:
 
 
 def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
-    return Finding(what, ledger.uri(key), f"run `coset run {ledger.pipeline}`: it audits the batch again")
+    return Finding(Kind.BATCH_UNRUN, what, ledger.uri(key), (Run(ledger.pipeline), ": it audits the batch again"))
 
 
 def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:
@@ -254,16 +256,24 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
         left = task.left(Role.KEYS)
         data = ledger.store.get(left[0].path) if left else None
         where = ledger.uri(left[0].path if left else f"{ledger.pipeline}/audits")
-        then = f"run {plan_anew(ledger.pipeline)}: the proof of this batch cannot be completed"
+        then = (Replan(ledger.pipeline), ": the proof of this batch cannot be completed")
         if data is None:
-            findings.append(Finding(f"the sampled keys of task {task.task} are missing", where, then))
+            findings.append(
+                Finding(
+                    Kind.TASK_FILES,
+                    f"the sampled keys of task {task.task} are missing",
+                    where,
+                    then,
+                    about(task=task.task),
+                )
+            )
             continue
         table = _task_keys(task.task, pq.read_table(io.BytesIO(data)))
         counted = table.group_by(["input", "partition"]).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:
             what = f"task {task.task} sampled {sum(expected.values()):,} keys, its file holds {len(table):,} others"
-            findings.append(Finding(what, where, then))
+            findings.append(Finding(Kind.TASK_FILES, what, where, then, about(task=task.task, keys=len(table))))
         tables.append(table)
     if findings:
         raise Refused(*findings)

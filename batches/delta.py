@@ -21,7 +21,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
-from partitioning.errors import Finding, OutcomeUnknown, Refused
+from partitioning.errors import Finding, OutcomeUnknown, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
@@ -184,9 +185,11 @@ def _version_in(table: DeltaTable, plan: Plan, write: PlannedWrite) -> int | Non
         return int(entry["version"])
     raise Refused(
         Finding(
+            Kind.DOCUMENTS_DISAGREE,
             f"the table holds batch {newest}, but batch {plan.batch} in it is of another plan than {digest(plan)}",
             table.table_uri,
             f"restore the folder {plan.pipeline}/ of the store that the table was published from",
+            about(newest=newest, batch=plan.batch, plan=digest(plan)),
         )
     )
 

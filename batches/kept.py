@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from batches.backfills.swaps import gone_on_from
+from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import hash_of, read_key
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Keeps, quote
 from partitioning.model.leaving import left_in, partitions_of
@@ -69,7 +71,15 @@ def kept_state(ledger: Ledger, step: str, batch: int | None = None) -> KeptState
         plan, _ = _published(ledger, batch)
         listed = ", ".join(state.step for state in states)
         then = f"name one of {listed}" if listed else "no step of it keeps anything"
-        raise Refused(Finding(f"no step {step!r} kept anything", f"batch {plan.batch} of {ledger.pipeline}", then))
+        raise Refused(
+            Finding(
+                Kind.STATE_NONE,
+                f"no step {step!r} kept anything",
+                f"batch {plan.batch} of {ledger.pipeline}",
+                then,
+                about(step=step),
+            )
+        )
     return found
 
 
@@ -86,7 +96,13 @@ def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     for read in reads:
         if _runs(read) != _runs(kept[read.name]):
             what = f"what {read.step} kept up to batch {read.batch} was exchanged by a backfill since"
-            yield Finding(what, f"batch {plan.batch} of {plan.pipeline}", f"run {plan_anew(plan.pipeline)}")
+            yield Finding(
+                Kind.STATE_EXCHANGED,
+                what,
+                f"batch {plan.batch} of {plan.pipeline}",
+                Replan(plan.pipeline),
+                about(step=read.step, batch=read.batch),
+            )
 
 
 def _runs(read: StateInput) -> list[tuple[int, str]]:
@@ -131,7 +147,13 @@ def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
     if plan is None or verdict is None:
         what = "no batch is published yet" if batch is None else f"batch {batch} is not published"
         raise Refused(
-            Finding(what, ledger.uri(f"{ledger.pipeline}/verdicts/"), f"run `coset status {ledger.pipeline}`")
+            Finding(
+                Kind.BATCH_UNPUBLISHED,
+                what,
+                ledger.uri(f"{ledger.pipeline}/verdicts/"),
+                Status(ledger.pipeline),
+                about(batch=batch),
+            )
         )
     return plan, verdict
 
@@ -139,9 +161,21 @@ def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:
 def _key(state: KeptState, text: str) -> object:
     placement = state.read.placement
     if not placement.key:
-        raise Refused(Finding(f"{state.step} keeps nothing by key", "--key", "leave it out"))
+        raise Refused(
+            Finding(
+                Kind.STATE_NONE, f"{state.step} keeps nothing by key", "--key", "leave it out", about(step=state.step)
+            )
+        )
     try:
         return read_key(text, placement.key_format)
     except ValueError as error:
         what = f"{text!r} is no key of the format {placement.key_format}: {error}"
-        raise Refused(Finding(what, "--key", "write it as the audit tables do")) from error
+        raise Refused(
+            Finding(
+                Kind.KEY,
+                what,
+                "--key",
+                "write it as the audit tables do",
+                about(text=text, key_format=placement.key_format),
+            )
+        ) from error

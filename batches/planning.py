@@ -14,12 +14,14 @@ from batches.tables import Logs, check_columns, check_storable
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Replan, Run
 from partitioning.documents import locations
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused, about
 from partitioning.explain.explain import idle_tasks
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.reasons import BeforeMoving, Unifying
 from partitioning.model.streams import Column, Discovered
@@ -77,10 +79,21 @@ def _check_not_waiting(ledger: Ledger, batch: int) -> None:
     """Raise Refused, with what the checks said, if the batch waits."""
     if wrong := waits_for(ledger, batch):
         where = f"batch {batch} of {ledger.pipeline}, {ledger.attempt(batch)} attempts"
-        once_more = f"`coset run {ledger.pipeline} --again` tries the same plan"
-        then = f"correct it, then {plan_anew(ledger.pipeline)}; {once_more}"
+        once_more = Run(ledger.pipeline, again=True)
+        then = ("correct it, then ", Replan(ledger.pipeline), "; ", once_more, " tries the same plan")
         waits = "the batch waits, its checks fail in the same way"
-        raise Refused(*(Finding(f"{waits}: {what}", where, then) for what in wrong))
+        raise Refused(
+            *(
+                Finding(
+                    Kind.BATCH_WAITS,
+                    f"{waits}: {found.what}",
+                    where,
+                    then,
+                    about(**dict(found.about) | {"waits_for": found.kind, "at": found.where}),
+                )
+                for found in wrong
+            )
+        )
 
 
 def _open(standing: Standing, asked: Settings) -> NextBatch | None:
@@ -159,10 +172,26 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
         where = f"table {table!r} and the plans under {root}"
         if batch is not None and (newest is None or batch > newest):
             what = f"the table holds batch {batch}, but by the ledger the last published is {_name(newest)}"
-            findings.append(Finding(what, where, "restore the pipeline's folder from a backup: verdicts are missing"))
+            findings.append(
+                Finding(
+                    Kind.TABLE_AHEAD,
+                    what,
+                    where,
+                    "restore the pipeline's folder from a backup: verdicts are missing",
+                    about(table=table, batch=batch, published=newest),
+                )
+            )
         elif table in written and batch != newest:
             what = f"the ledger says that batch {newest} is published, but the table holds {_name(batch)}"
-            findings.append(Finding(what, where, "restore the table from a backup: it was replaced or rolled back"))
+            findings.append(
+                Finding(
+                    Kind.TABLE_BEHIND,
+                    what,
+                    where,
+                    "restore the table from a backup: it was replaced or rolled back",
+                    about(table=table, batch=batch, published=newest),
+                )
+            )
     return tuple(findings)
 
 

@@ -14,9 +14,11 @@ import pyarrow.parquet as pq
 
 from batches.delta import commit, transaction_version, version_of
 from batches.tables import Logs
+from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Conflict, Finding, Refused, plan_anew
+from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
@@ -28,8 +30,7 @@ __all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"
 # boto3 keeps ten connections.
 _AT_ONCE = 8
 _CHUNK = 1 << 22
-_STATUS = "run `coset status` to see where the pipeline stands"
-_RESTORE = "restore the file from a backup and run the same command again; the verdict names it and stays"
+_RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
 
 
 def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
@@ -85,15 +86,22 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
     standing = ledger.standing()
     if standing.plan is None or not standing.open:
         raise Refused(
-            Finding("no batch is open, so there is nothing to abandon", f"pipeline {ledger.pipeline!r}", _STATUS)
+            Finding(
+                Kind.BATCH_NONE_OPEN,
+                "no batch is open, so there is nothing to abandon",
+                f"pipeline {ledger.pipeline!r}",
+                Status(ledger.pipeline),
+            )
         )
     batch = standing.plan.batch
     if standing.verdict is not None:
         raise Refused(
             Finding(
+                Kind.BATCH_DECIDED,
                 f"batch {batch} is decided: {standing.verdict.decision} ({standing.verdict.why})",
                 ledger.uri(ledger.key("verdicts", batch)),
-                "run `coset run` to finish its publication",
+                (Run(ledger.pipeline), " finishes its publication"),
+                about(batch=batch, decision=standing.verdict.decision),
             )
         )
     return ledger.put_verdict(
@@ -101,18 +109,42 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
     )
 
 
-def _restore_or_replan(plan: Plan) -> str:
-    return f"restore the file, or run {plan_anew(plan.pipeline)}"
+def _restore_or_replan(plan: Plan) -> Then:
+    return "restore the file, or ", Replan(plan.pipeline)
 
 
 def _verdict_to_publish(ledger: Ledger, plan: Plan) -> Verdict:
     verdict, where = ledger.verdict(plan.batch), ledger.uri(ledger.key("verdicts", plan.batch))
     if verdict is None:
-        raise Refused(Finding(f"batch {plan.batch} is not decided", where, "run `coset run`, which checks it first"))
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNDECIDED,
+                f"batch {plan.batch} is not decided",
+                where,
+                (Run(ledger.pipeline), " checks it first"),
+                about(batch=plan.batch),
+            )
+        )
     if verdict.decision is not Decision.PUBLISH:
-        raise Refused(Finding(f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})", where, _STATUS))
+        raise Refused(
+            Finding(
+                Kind.BATCH_DECIDED,
+                f"batch {plan.batch} was decided: {verdict.decision} ({verdict.why})",
+                where,
+                Status(ledger.pipeline),
+                about(batch=plan.batch, decision=verdict.decision),
+            )
+        )
     if verdict.plan != digest(plan):
-        raise Refused(Finding(f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}", where, _STATUS))
+        raise Refused(
+            Finding(
+                Kind.DOCUMENTS_DISAGREE,
+                f"the verdict is on the plan {verdict.plan}, not on {digest(plan)}",
+                where,
+                Status(ledger.pipeline),
+                about(plan=digest(plan), found=verdict.plan),
+            )
+        )
     return verdict
 
 
@@ -121,11 +153,13 @@ def _agreed(ledger: Ledger, stored: Commit, agrees: bool) -> Commit:
         return stored
     raise Conflict(
         Finding(
+            Kind.DOCUMENTS_DISAGREE,
             f"batch {stored.batch} has a commit of the plan {stored.plan}, tables "
             + ", ".join(f"{table.table} at version {table.version}" for table in stored.tables)
             + ", which is not what the Delta logs and the plan say",
             ledger.uri(ledger.key("commits", stored.batch)),
             "find out who wrote it; if the tables are right, remove it and publish again",
+            about(batch=stored.batch, found=stored.plan, tables=[table.table for table in stored.tables]),
         )
     )
 
@@ -140,10 +174,12 @@ def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan, logs: Logs) 
     held = {written.table: transaction_version(root, plan.pipeline, written.table, logs) for written in before.tables}
     findings = [
         Finding(
+            Kind.TABLE_BEHIND,
             f"the table holds {'no batch' if newest is None else f'batch {newest} as its newest'}, "
             f"but batch {before.batch} was published to it",
             folder(root, table),
             "restore the table's folder from a backup",
+            about(table=table, batch=newest, published=before.batch),
         )
         for table, newest in held.items()
         if newest is None or newest < before.batch
@@ -164,10 +200,24 @@ def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ..
         receipt = ledger.receipt(plan.batch, attempt, group.group)
         where = ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group.group}"))
         if receipt is None:
-            findings.append(Finding(f"group {group.group} has no receipt", where, "run the group again"))
+            findings.append(
+                Finding(
+                    Kind.BATCH_UNRUN,
+                    f"group {group.group} has no receipt",
+                    where,
+                    Run(ledger.pipeline),
+                    about(group=group.group),
+                )
+            )
         elif receipt.plan != digest(plan):
             findings.append(
-                Finding(f"the receipt is of the plan {receipt.plan}, not of {digest(plan)}", where, _STATUS)
+                Finding(
+                    Kind.DOCUMENTS_DISAGREE,
+                    f"the receipt is of the plan {receipt.plan}, not of {digest(plan)}",
+                    where,
+                    Status(ledger.pipeline),
+                    about(plan=digest(plan), found=receipt.plan),
+                )
             )
         else:
             left.extend(artefact for task in receipt.tasks for artefact in task.artefacts)
@@ -175,9 +225,19 @@ def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ..
     for artefact in left:
         where = ledger.uri(artefact.path)
         if artefact.role is Role.TABLE and not _is_of(artefact, tables):
-            findings.append(Finding(f"the plan writes no table {artefact.name!r} there", where, _STATUS))
+            findings.append(
+                Finding(
+                    Kind.TASK_FILES,
+                    f"the plan writes no table {artefact.name!r} there",
+                    where,
+                    Status(ledger.pipeline),
+                    about(artefact=artefact.name),
+                )
+            )
         if artefact.path in known:
-            findings.append(Finding("two tasks say they wrote this file", where, f"run {plan_anew(plan.pipeline)}"))
+            findings.append(
+                Finding(Kind.TASK_FILES, "two tasks say they wrote this file", where, Replan(plan.pipeline))
+            )
         known.add(artefact.path)
     if findings:
         raise Refused(*findings)
@@ -189,7 +249,7 @@ def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
     return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
 
 
-def check_files(ledger: Ledger, files: Sequence[Artefact], then: str) -> None:
+def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:
     """Raise Refused, with every file that is not in the store as its receipt says.
 
     A file that was put back has another etag if it was uploaded in another way; then its content is compared.
@@ -243,11 +303,13 @@ def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> No
     _check_each(ledger, files, look, then)
 
 
-def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artefact], str | None], then: str) -> None:
+def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artefact], str | None], then: Then) -> None:
     """Look at all files, several at once. Raise Refused with everything that was found."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         looked = list(zip(files, pool.map(look, files), strict=True))
-    findings = [Finding(what, ledger.uri(file.path), then) for file, what in looked if what is not None]
+    findings = [
+        Finding(Kind.TASK_FILES, what, ledger.uri(file.path), then) for file, what in looked if what is not None
+    ]
     if findings:
         raise Refused(*findings)
 

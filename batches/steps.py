@@ -13,6 +13,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
+
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -101,8 +103,7 @@ def audit(batch: BatchRef) -> str:
     attempt = ledger.attempt(planned.batch)
     read = receipts(ledger, planned, attempt)
     if findings := tuple(not_as_planned(planned.streams, planned.pipeline, were_read=True)):
-        told = [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings]
-        ledger.close_attempt(planned.batch, attempt, canonical({"findings": told}))
+        ledger.close_attempt(planned.batch, attempt, canonical({"findings": to_builtins(findings)}))
         raise Refused(*findings)
     tables = auditing.audit_of(ledger, planned, attempt, read)
     coverage = tables.coverage

@@ -9,7 +9,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 from sources.s3 import storage_options, store_error
@@ -89,15 +90,25 @@ def check_held_columns(table: DeltaTable, write: PlannedWrite) -> None:
     where, mode = table.table_uri, write.declared.mode
     if table.metadata().partition_columns != partitioned_by(write):
         what = f"the table was not written in mode {mode.value!r} before: its rows lie otherwise"
-        raise Refused(Finding(what, where, "keep the mode, or write to a table of another name"))
+        raise Refused(
+            Finding(
+                Kind.TABLE_MODE,
+                what,
+                where,
+                "keep the mode, or write to a table of another name",
+                about(table=write.declared.table, mode=mode),
+            )
+        )
     if mode is Mode.REPLACE:
         return
     wanted = {field.name: field.type for field in columns_of(write)}
     findings = [
         Finding(
+            Kind.TABLE_COLUMNS,
             f"column {name!r} is {kind} in the table, {wanted.get(name, 'missing')} in the plan",
             where,
             "keep the columns that there are, or write to a table of another name",
+            about(name=name, kind=kind),
         )
         for name, kind in _held_columns(table).items()
         if kind != wanted.get(name)
@@ -134,9 +145,11 @@ def check_storable(write: PlannedWrite) -> None:
     """Raise Refused, with all findings, for columns of types that a Delta table cannot hold."""
     findings = [
         Finding(
+            Kind.TABLE_COLUMNS,
             f"column {column.name!r} is {column.type}, which a Delta table cannot hold",
             f"table {write.declared.table!r}",
             "cast it in the step that the table is written from",
+            about(column=column.name, type=column.type),
         )
         for column, kind in zip(write.columns, table_schema(write).types, strict=False)
         if not _is_storable(kind)

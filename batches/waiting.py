@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 
+import msgspec
+
 from partitioning.documents.ledger import Ledger
+from partitioning.errors import Finding
 
 
-def waits_for(ledger: Ledger, batch: int) -> tuple[str, ...]:
-    """What the checks of the last two attempts both say is wrong, if they say the same; else nothing."""
+def waits_for(ledger: Ledger, batch: int) -> tuple[Finding, ...]:
+    """What the checks of the last two attempts both found, if they found the same; else nothing."""
     attempt = ledger.attempt(batch)
     if attempt < 2:
         return ()
-    last, before = (_told(ledger.failed_check(batch, attempt - past)) for past in (1, 2))
+    last, before = (found_by(ledger.failed_check(batch, attempt - past)) for past in (1, 2))
     return last if last == before else ()
 
 
-def _told(report: bytes | None) -> tuple[str, ...]:
-    """What a failed check's report says is wrong."""
-    return tuple(finding["what"] for finding in json.loads(report or b"{}").get("findings", ()))
+def found_by(report: bytes | None) -> tuple[Finding, ...]:
+    """What the report of a failed check found; nothing, if another version of Coset wrote it in its own way."""
+    try:
+        return msgspec.convert(json.loads(report or b"{}").get("findings", ()), tuple[Finding, ...])
+    except msgspec.ValidationError:
+        return ()

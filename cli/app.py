@@ -10,6 +10,7 @@ import typer
 from batches.runners.choice import RunnerKind
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.version import VERSION
 
 app = typer.Typer(
@@ -90,7 +91,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 def root_of(store: str | None) -> str:
     """The store's root. Raises Refused if none is named."""
     if not store:
-        raise Refused(Finding("no store is named", "--store", "give --store s3://bucket/prefix, or set COSET_STORE"))
+        raise Refused(
+            Finding(
+                Kind.STORE_UNNAMED,
+                "no store is named",
+                "--store",
+                "give --store s3://bucket/prefix, or set COSET_STORE",
+            )
+        )
     return store
 
 
@@ -105,5 +113,7 @@ def settings_of(
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(Finding(f"the settings cannot be read: {error}", str(file), "name a TOML file")) from error
+        raise Refused(
+            Finding(Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file")
+        ) from error
     return Settings.parse(scheme=scheme, groups=groups, limit=limit, accept_loss=accept_loss or (), base=base)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from cli.output import show_json, show_table
 from partitioning.cosets.assignment import Assignment, assign
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.explain.explain import assignment_document
+from partitioning.kinds import Kind
 from partitioning.model.schemes import Scheme
 from partitioning.model.schemes import tasks as tasks_scheme
 
@@ -24,7 +25,15 @@ def parse_streams(texts: Sequence[str]) -> list[tuple[str, int]]:
         if name and count.isascii() and count.removeprefix("-").isdigit():
             streams.append((name, int(count)))
         else:
-            findings.append(Finding(f"{text!r} is no stream", "--stream", "write it as views=8: name=partitions"))
+            findings.append(
+                Finding(
+                    Kind.ARGUMENT,
+                    f"{text!r} is no stream",
+                    "--stream",
+                    "write it as views=8: name=partitions",
+                    about(text=text),
+                )
+            )
     if findings:
         raise Refused(*findings)
     return streams

@@ -123,11 +123,13 @@ def gaps(named: str, root: str, *, as_json: bool) -> None:
     pipeline = pipelines.load(named)
     found = found_gaps.gaps(Ledger(S3Store(root), pipeline.name))
     if as_json:
-        show_json([{"range": str(gap.range), "why": gap.why, "next": gap.then} for gap in found])
+        show_json(
+            [{"range": str(gap.range), "why": gap.why, "next": pipelines.shown().says(gap.then)} for gap in found]
+        )
     elif not found:
         show(f"No gaps: published batches hold all offsets of {pipeline.name} from the first to the last committed")
     else:
-        rows = [(str(gap.range), f"{len(gap.range):,}", gap.why, gap.then) for gap in found]
+        rows = [(str(gap.range), f"{len(gap.range):,}", gap.why, pipelines.shown().says(gap.then)) for gap in found]
         show_table(f"Offsets of {pipeline.name} in no published batch", ("range", "records", "why", "next"), rows)
 
 

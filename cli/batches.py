@@ -15,12 +15,14 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import left_over, sweep
 from cli import pipelines, plans
-from cli.output import as_plain, console, say, show, show_json, show_page, step
+from cli.output import console, say, show, show_json, show_page, step
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Verdict
 
@@ -62,7 +64,11 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
     if plan is None:
         raise Refused(
             Finding(
-                f"{ledger.pipeline} has no batch yet", ledger.uri(f"{ledger.pipeline}/plans/"), "make one: `coset run`"
+                Kind.BATCH_UNKNOWN,
+                f"{ledger.pipeline} has no batch yet",
+                ledger.uri(f"{ledger.pipeline}/plans/"),
+                ("make one: ", Run(ledger.pipeline)),
+                about(pipeline=ledger.pipeline),
             )
         )
     if as_json:
@@ -97,7 +103,7 @@ def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
     unnamed = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
     if as_json:
         files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files]
-        damaged = [as_plain(finding) for finding in unnamed.damaged]
+        damaged = [finding.plain(pipelines.shown()) for finding in unnamed.damaged]
         show_json({"removed": not dry_run, "files": files, "open": unnamed.open, "damaged": damaged})
         return
     done = ("There are" if dry_run else "Removed") if unnamed.files else "Nothing to remove: there are"
@@ -115,7 +121,9 @@ def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: boo
 
 def _check_reason(why: str) -> None:
     if not why.strip():
-        raise Refused(Finding("the reason is empty", "--why", "say in some words why the batch is given up"))
+        raise Refused(
+            Finding(Kind.ARGUMENT, "the reason is empty", "--why", "say in some words why the batch is given up")
+        )
 
 
 def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef | None, str]:

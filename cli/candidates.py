@@ -11,7 +11,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
 from partitioning.model.statistics import Statistics
@@ -139,7 +140,15 @@ def _asked(text: str, plan: Plan) -> tuple[str, Scheme]:
     names = [name for stage in plan.stages for name in (stage.name, *(step.name for step in stage.steps))]
     if name and name not in names:
         listed = ", ".join(stage.name for stage in plan.stages)
-        raise Refused(Finding(f"there is no stage or step {name!r}", "--scheme", f"name one of {listed}, or a step"))
+        raise Refused(
+            Finding(
+                Kind.SCHEME,
+                f"there is no stage or step {name!r}",
+                "--scheme",
+                f"name one of {listed}, or a step",
+                about(name=name),
+            )
+        )
     return name, Scheme.parse(scheme)
 
 

@@ -17,8 +17,9 @@ from partitioning.diff.diff import Diff, diff, diff_sections
 from partitioning.documents.document import decode, digest, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.explain.reasons import move_reason
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 
 _NEXT = "next"
@@ -52,12 +53,20 @@ def compare_files(old: str, new: str, *, as_json: bool) -> None:
 
 def misused(words: Sequence[str]) -> Refused:
     """What to raise for anything but two plans, or a pipeline and two batches."""
-    return Refused(Finding(f"{len(words)} names are not two plans to compare", " ".join(words), _USAGE))
+    return Refused(
+        Finding(
+            Kind.ARGUMENT,
+            f"{len(words)} names are not two plans to compare",
+            " ".join(words),
+            _USAGE,
+            about(words=len(words)),
+        )
+    )
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise Refused(Finding(f"{text!r} is no batch number", "OLD NEW", _USAGE))
+        raise Refused(Finding(Kind.ARGUMENT, f"{text!r} is no batch number", "OLD NEW", _USAGE, about(text=text)))
     return int(text)
 
 
@@ -66,9 +75,19 @@ def _read(named: str) -> Plan:
     try:
         data = S3Store(root).get(key) if named.startswith("s3://") else Path(named).read_bytes()
     except OSError as error:
-        raise Refused(Finding(f"there is no plan {named!r}: {error.strerror}", named, _USAGE)) from error
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNKNOWN,
+                f"there is no plan {named!r}: {error.strerror}",
+                named,
+                _USAGE,
+                about(named=named),
+            )
+        ) from error
     if data is None:
-        raise Refused(Finding("there is no such plan", named, "use the URI that `coset explain` shows"))
+        raise Refused(
+            Finding(Kind.BATCH_UNKNOWN, "there is no such plan", named, "use the URI that `coset explain` shows")
+        )
     return decode(Plan, unpack(data, named) if named.endswith(".gz") else data, named)
 
 

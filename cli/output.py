@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,17 +17,12 @@ from rich.status import Status
 from rich.table import Table
 from typer.core import TyperCommand
 
-from partitioning.errors import CosetError, Finding
+from cli.pipelines import shown
+from partitioning.errors import CosetError
 from partitioning.texts import MOST_IN_A_CELL, in_json, visible
-from partitioning.values import replace
 
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
 _UNWRAPPED = 10_000
-# A command about a pipeline, as findings name it, up to the pipeline's name.
-_COMMAND = re.compile(
-    r"(`coset (?:abandon|explain|metrics|replan|report|run|status))(?: (?!-)[\w.-]+)?(?=[` ])"
-    r"|(`coset (?:backfills?|swap|undo)) (?!-)[\w.-]+(?=[` ])"
-)
 
 
 class Command(TyperCommand):
@@ -38,9 +32,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except CosetError as error:
-            named = ctx.params.get("pipeline")
-            told = type(error)(*(as_named(finding, named) for finding in error.findings)) if named else error
-            show_error(told, as_json=bool(ctx.params.get("as_json")))
+            show_error(error, as_json=bool(ctx.params.get("as_json")))
             ctx.exit(error.exit_code)
 
 
@@ -96,7 +88,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[objec
 def show_error(error: CosetError, *, as_json: bool) -> None:
     """All findings of an error on stderr."""
     if as_json:
-        findings = [as_plain(finding) for finding in error.findings]
+        findings = [finding.plain(shown()) for finding in error.findings]
         told = {"error": type(error).__name__, "findings": findings}
         print(in_json(json.dumps(told, ensure_ascii=False)), file=sys.stderr)
         return
@@ -104,17 +96,7 @@ def show_error(error: CosetError, *, as_json: bool) -> None:
     count = f": {len(error.findings)} findings" if len(error.findings) > 1 else ""
     to.print(f"[bold red]{type(error).__name__}[/]{count}", soft_wrap=True)
     for finding in error.findings:
-        to.print(str(finding), markup=False, soft_wrap=True)
-
-
-def as_named(finding: Finding, named: str) -> Finding:
-    """The finding, its commands calling the pipeline as the user does, who may have named a file."""
-    return replace(finding, then=_COMMAND.sub(lambda match: f"{match[1] or match[2]} {named}", finding.then))
-
-
-def as_plain(finding: Finding) -> dict[str, str]:
-    """A finding as JSON has it."""
-    return {"what": finding.what, "where": finding.where, "next": finding.then}
+        to.print(finding.shown(shown()), markup=False, soft_wrap=True)
 
 
 def progress(name: str, text: str) -> None:

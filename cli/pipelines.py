@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import traceback
 from contextlib import redirect_stdout
@@ -10,9 +11,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.commands import Shown
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 
 FOLDER = Path("dags", "pipelines")
+# How the user calls the pipelines that were loaded, by their names.
+_NAMED: dict[str, str] = {}
 
 
 def load(named: str) -> Pipeline:
@@ -34,12 +39,27 @@ def load(named: str) -> Pipeline:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(
-            Finding(f"the pipeline's file fails: {_brief(error)}", _line(error, path), "correct it, then run again")
+            Finding(
+                Kind.PIPELINE_FAILS,
+                f"the pipeline's file fails: {_brief(error)}",
+                _line(error, path),
+                "correct it, then run again",
+            )
         ) from error
     pipeline = getattr(module, "pipeline", None)
     if not isinstance(pipeline, Pipeline):
-        raise Refused(Finding("the file defines no `pipeline`", str(path), 'add: pipeline = Pipeline("…", …)'))
+        raise Refused(
+            Finding(
+                Kind.PIPELINE_FAILS, "the file defines no `pipeline`", str(path), 'add: pipeline = Pipeline("…", …)'
+            )
+        )
+    _NAMED[pipeline.name] = shlex.quote(named)
     return pipeline
+
+
+def shown() -> Shown:
+    """How findings are shown here: their commands call a pipeline as the user does, who may have named a file."""
+    return Shown(named=_NAMED)
 
 
 def find(named: str) -> Path:
@@ -50,7 +70,15 @@ def find(named: str) -> Path:
             return path
     names = sorted({path.stem for folder in folders for path in folder.glob("[!_]*.py")})
     listed = f"name one of {', '.join(names)}, or a file" if names else "name a Python file"
-    raise Refused(Finding(f"there is no pipeline {named!r}", f"{named}, {FOLDER}/{named}.py", listed))
+    raise Refused(
+        Finding(
+            Kind.PIPELINE_UNKNOWN,
+            f"there is no pipeline {named!r}",
+            f"{named}, {FOLDER}/{named}.py",
+            listed,
+            about(named=named),
+        )
+    )
 
 
 def _brief(error: BaseException) -> str:

@@ -12,11 +12,13 @@ from batches.planning import preview
 from cli import pipelines
 from cli.output import show, show_json, show_page, show_table
 from partitioning.authoring.settings import Settings
+from partitioning.commands import Status
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.explain.explain import explain
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.pictures.drawing import drawing
 from partitioning.pictures.mermaid import mermaid
@@ -68,9 +70,11 @@ def stored_plan(ledger: Ledger, number: int) -> Plan:
     if plan is None:
         raise Refused(
             Finding(
+                Kind.BATCH_UNKNOWN,
                 f"there is no batch {number} of {ledger.pipeline}",
                 ledger.uri(ledger.key("plans", number)),
-                f"run `coset status {ledger.pipeline}` to see which is the newest",
+                (Status(ledger.pipeline), " shows which is the newest"),
+                about(number=number, pipeline=ledger.pipeline),
             )
         )
     return plan
@@ -110,7 +114,12 @@ def _draw(plan: Plan, file: Path) -> None:
         file.write_text(svg(drawing(plan)), encoding="utf-8")
     except OSError as error:
         raise Refused(
-            Finding(f"the picture cannot be written: {error}", str(file), "name a file in a folder that is there")
+            Finding(
+                Kind.LOCAL_FILE,
+                f"the picture cannot be written: {error}",
+                str(file),
+                "name a file in a folder that is there",
+            )
         ) from error
 
 

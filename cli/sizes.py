@@ -13,12 +13,13 @@ from typing import Any
 from batches.history import history
 from cli import pipelines
 from cli.candidates import Basis, Compared, Row, basis, compare
-from cli.output import as_plain, show, show_json, show_table
+from cli.output import show, show_json, show_table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.statistics import Statistics
@@ -80,7 +81,12 @@ def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) ->
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Refused(
-            Finding(f"the settings cannot be written: {error}", str(file), "name a file in a folder that is there")
+            Finding(
+                Kind.LOCAL_FILE,
+                f"the settings cannot be written: {error}",
+                str(file),
+                "name a file in a folder that is there",
+            )
         ) from error
 
 
@@ -182,7 +188,7 @@ def _setting(hot: HotPartition, row: Row) -> str:
 def _spread(row: Row) -> str:
     """What the setting does; where it is refused, what has to be done first."""
     if row.figures is None:
-        return "; ".join(dict.fromkeys(finding.then for finding in row.findings))
+        return "; ".join(dict.fromkeys(pipelines.shown().says(finding.next) for finding in row.findings))
     return f"{many(row.figures.tasks, 'task')}, the heaviest of which reads {size(row.figures.heaviest)}"
 
 
@@ -234,7 +240,7 @@ def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | 
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    findings = [as_plain(finding) for finding in row.findings]
+    findings = [finding.plain(pipelines.shown()) for finding in row.findings]
     figures = row.figures
     if figures is None:
         return {"names": row.names, "refused": findings}
@@ -261,7 +267,7 @@ def _hot_partition_plain(hot: HotPartition, row: Row) -> dict[str, Any]:
         "records": hot.records,
         "of_mean": float(hot.of_mean),
         "scheme": _text(hot.scheme),
-        "refused": [as_plain(finding) for finding in row.findings],
+        "refused": [finding.plain(pipelines.shown()) for finding in row.findings],
     }
 
 

@@ -13,6 +13,7 @@ from cli.output import show, show_json, show_table
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.sections import many, size
 
 _SHOWN = 20
@@ -94,4 +95,4 @@ def _write(rows: pa.RecordBatchReader, file: Path) -> int:
             return sum((writer.write_batch(batch), len(batch))[1] for batch in rows)
     except OSError as error:
         what, then = f"the file cannot be written: {error}", "name a file in a folder that is there"
-        raise Refused(Finding(what, str(file), then)) from error
+        raise Refused(Finding(Kind.LOCAL_FILE, what, str(file), then)) from error

@@ -10,10 +10,10 @@ from batches.backfills.swaps import in_force
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
-from cli.output import as_plain, show_error, show_json, show_table
+from cli.output import show_error, show_json, show_table
+from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import S3Store
-from partitioning.errors import plan_anew
 from partitioning.model.plan import Plan
 from partitioning.sections import duration
 
@@ -28,7 +28,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     batch, needs, then = _newest(ledger, standing)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     if as_json:
-        findings = [as_plain(finding) for finding in wrong.findings] if wrong else []
+        findings = [finding.plain(pipelines.shown()) for finding in wrong.findings] if wrong else []
         show_json(
             {
                 "pipeline": pipeline.name,
@@ -68,14 +68,25 @@ def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | N
     """The newest batch in a sentence, what it still needs, and the next command if it needs something."""
     plan = standing.plan
     if plan is None:
-        return "No batch was planned yet.", [], f"Next: coset run {ledger.pipeline}"
+        return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
     if not standing.open:
         decision = standing.verdict.decision if standing.verdict else ""
         return f"Batch {plan.batch} is closed ({decision}).", [], None
     if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
-        needs = ["It waits: the checks of its last two attempts failed in the same way.", *wrong]
-        return f"Batch {plan.batch} is open.", needs, f"Next: correct it, then {plan_anew(ledger.pipeline)}"
-    return f"Batch {plan.batch} is open.", list(_needs(ledger, standing, plan)), f"Next: coset run {ledger.pipeline}"
+        needs = [
+            "It waits: the checks of its last two attempts failed in the same way.",
+            *(finding.what for finding in wrong),
+        ]
+        return (
+            f"Batch {plan.batch} is open.",
+            needs,
+            pipelines.shown().says(("Next: correct it, then ", Replan(ledger.pipeline))),
+        )
+    return (
+        f"Batch {plan.batch} is open.",
+        list(_needs(ledger, standing, plan)),
+        f"Next: {pipelines.shown().line(Run(ledger.pipeline))}",
+    )
 
 
 def _needs(ledger: Ledger, standing: Standing, plan: Plan) -> Iterator[str]:

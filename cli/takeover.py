@@ -11,7 +11,8 @@ from cli import pipelines
 from cli.assign import parse_streams
 from cli.output import show_json
 from partitioning.authoring.toml import key
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.samza.checkpoints import Checkpoint, Start, read_checkpoints, starts
 from partitioning.sections import many
 from sources.discovery import discover
@@ -62,7 +63,11 @@ def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: 
     checkpoints = _read(file)
     if bool(streams) == (pipeline is not None):
         what = "it is not said which streams there are" if pipeline is None else "the streams are given twice"
-        raise Refused(Finding(what, "--stream, --pipeline", "give --stream views=8 for each, or --pipeline PIPELINE"))
+        raise Refused(
+            Finding(
+                Kind.ARGUMENT, what, "--stream, --pipeline", "give --stream views=8 for each, or --pipeline PIPELINE"
+            )
+        )
     held = _landed(pipeline) if pipeline is not None else _counted(streams)
     over = _taken_over(checkpoints, held, system, str(file), all_needed=pipeline is None)
     if as_json:
@@ -77,7 +82,7 @@ def _read(file: Path) -> tuple[Checkpoint, ...]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         then = "name the file that Samza's CheckpointTool printed to"
-        raise Refused(Finding(f"the checkpoints cannot be read: {error}", str(file), then)) from error
+        raise Refused(Finding(Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then)) from error
     return read_checkpoints(text, str(file))
 
 
@@ -130,14 +135,28 @@ def _system(checkpoints: Sequence[Checkpoint], stream: str, asked: str | None, w
     owners &= {asked} if asked is not None else owners
     if len(owners) > 1:
         what = f"{stream} is a stream of several systems: {', '.join(sorted(owners))}"
-        raise Refused(Finding(what, where, "say whose it is with --system"))
+        raise Refused(
+            Finding(
+                Kind.CHECKPOINTS,
+                what,
+                where,
+                "say whose it is with --system",
+                about(stream=stream, owners=sorted(owners)),
+            )
+        )
     return next(iter(owners), None)
 
 
 def _no_checkpoints(streams: Sequence[str], checkpoints: Sequence[Checkpoint], where: str) -> Iterator[Finding]:
     names = ", ".join(sorted({_name(checkpoint) for checkpoint in checkpoints})) or "none"
     for stream in streams:
-        yield Finding(f"there is no checkpoint of {stream}", where, f"correct the name; there are those of {names}")
+        yield Finding(
+            Kind.CHECKPOINTS,
+            f"there is no checkpoint of {stream}",
+            where,
+            f"correct the name; there are those of {names}",
+            about(stream=stream),
+        )
 
 
 def _name(checkpoint: Checkpoint) -> str:
@@ -153,7 +172,13 @@ def _not_landed(begun: Sequence[Start], held: Sequence[Offsets]) -> Iterator[Fin
         if start.offset < landed.beginning:
             then = f"land what is missing, or go on without it: {key(str(start.partition))} = {landed.beginning}"
         what = f"{start.partition} has to start at {start.offset}, but [{landed.beginning},{landed.end}) has landed"
-        yield Finding(what, "checkpoints", then)
+        yield Finding(
+            Kind.CHECKPOINTS,
+            what,
+            "checkpoints",
+            then,
+            about(partition=start.partition, offset=start.offset, beginning=landed.beginning, end=landed.end),
+        )
 
 
 def _lines(over: Takeover, file: Path) -> Iterator[str]:

@@ -17,6 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from partitioning.errors import CosetError, Finding, Unreachable
+from partitioning.kinds import Kind
 
 _READY_WITHIN_SECONDS = 60
 _TRY_EVERY_SECONDS = 0.1
@@ -40,7 +41,9 @@ def wait_for_buckets(
         else:
             return
     where = environment["AWS_ENDPOINT_URL"]
-    raise Unreachable(Finding(f"the S3 server cannot be used: {said}", where, "read its log, then try again"))
+    raise Unreachable(
+        Finding(Kind.DEMO, f"the S3 server cannot be used: {said}", where, "read its log, then try again")
+    )
 
 
 def _client(environment: Mapping[str, str]) -> Any:

@@ -24,8 +24,9 @@ from demo.home import LANDING, SOURCE, STORE, Home
 from demo.landing import PARTS, land
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.explain.explain import explain
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 
 _NAME = pipeline.name
@@ -129,9 +130,11 @@ def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
         if ledger.commit(number) is None:
             raise CosetError(
                 Finding(
+                    Kind.DEMO,
                     f"batch {number} is not published; Airflow ended with exit code {process.returncode}",
                     str(log),
                     "read the end of the log; the same command goes on where this one stopped",
+                    about(number=number, returncode=process.returncode),
                 )
             )
 
@@ -182,7 +185,13 @@ def _prepare_airflow(home: Home) -> None:
         )
         if done.returncode:
             raise CosetError(
-                Finding(f"airflow db migrate ended with exit code {done.returncode}", str(log), "read the log")
+                Finding(
+                    Kind.DEMO,
+                    f"airflow db migrate ended with exit code {done.returncode}",
+                    str(log),
+                    "read the log",
+                    about(returncode=done.returncode),
+                )
             )
     ready.touch()
 
@@ -209,7 +218,7 @@ def _show_results(home: Home, store: S3Store, ledger: Ledger) -> None:
     ]
     show_table("Results", results.columns, results.rows, notes)
     if not results.equal:
-        raise CosetError(Finding("the results differ from the raw data", STORE, "report this with the logs"))
+        raise CosetError(Finding(Kind.DEMO, "the results differ from the raw data", STORE, "report this with the logs"))
     traffic.show_results()
     show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
 

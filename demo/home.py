@@ -18,6 +18,7 @@ from batches.runners.spark_server import TOKEN, start_spark
 from cli.output import step
 from demo.s3_server import start_server
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 
 STORE = "s3://coset"
 LANDING = "s3://landing"
@@ -56,7 +57,12 @@ class Home:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise Refused(
-                    Finding("another process serves this folder", str(self.folder), "end it first, then run again")
+                    Finding(
+                        Kind.DEMO,
+                        "another process serves this folder",
+                        str(self.folder),
+                        "end it first, then run again",
+                    )
                 ) from error
             running = self.folder / "server.pid"
             _stop_orphan(running, self.folder)

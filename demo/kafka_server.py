@@ -23,6 +23,7 @@ from batches.runners import children
 from batches.runners.ports import free_ports
 from demo.kafka_jars import java, kafka_jars
 from partitioning.errors import CosetError, Finding, Refused
+from partitioning.kinds import Kind
 
 _START_TRIES = 3
 _ANSWERS_WITHIN_SECONDS = 90
@@ -87,7 +88,9 @@ class KafkaServer:
             if self._process.poll() is not None or time.monotonic() > until:
                 self.stop()
                 log_file = str(self.folder / "server.log")
-                raise Refused(Finding("the Kafka broker does not answer", log_file, "read the log, then try again"))
+                raise Refused(
+                    Finding(Kind.DEMO, "the Kafka broker does not answer", log_file, "read the log, then try again")
+                )
 
     def stop(self, asked: Signals = signal.SIGTERM) -> None:
         """Stop it; what it holds stays in its folder."""
@@ -148,7 +151,14 @@ def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
-        raise Refused(Finding(f"Kafka's folder cannot be made: {said[-500:]}", str(folder), "read what it says"))
+        raise Refused(
+            Finding(
+                Kind.DEMO,
+                f"Kafka's folder cannot be made: {said[-500:]}",
+                str(folder),
+                "read what it says",
+            )
+        )
     return server
 
 

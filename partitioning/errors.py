@@ -1,31 +1,92 @@
-"""The ways in which Coset says no: refused, conflict, outcome unknown, unreachable."""
+"""The ways in which Coset says no: refused, conflict, outcome unknown, unreachable.
+
+Each says all that is wrong as findings:
+
+    Finding(Kind.TABLE_BEHIND, f"it holds batch {newest}", uri, ("restore it, then ", Run(name)), about(batch=newest))
+
+The kind is one of `partitioning/kinds.py`: take the one whose cause and cure are the same, or add one. What to do next
+is words, a command of `partitioning/commands.py`, or a tuple of both; a command is never written as text, because a
+backfill, Airflow and a pipeline's file have other words for it. `about` has the figures and names of the sentence.
+Nothing is decided by sentences: two findings are one if their kinds, places and values are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from partitioning.commands import Shown, Then
+from partitioning.kinds import Kind
 from partitioning.texts import indented, visible
 from partitioning.values import Value
 
+Plain = str | int | bool | tuple[str | int | bool, ...] | None
+About = tuple[tuple[str, Plain], ...]
 
-class Finding(Value, frozen=True, order=True):
-    """One thing that is wrong: what it is, where it was seen, and what to do next.
 
-    >>> print(Finding("no such stream 'flihgts'", "s3://landing/topics", "correct the name"))
+class Finding(Value, frozen=True, eq=False):
+    """One thing that is wrong: its kind, what it is, where it was seen, what to do next, and the values of it.
+
+    >>> print(Finding(Kind.NAME, "no such stream 'flihgts'", "s3://landing/topics", "correct the name"))
     no such stream 'flihgts'
       where: s3://landing/topics
       next:  correct the name
     """
 
+    kind: Kind
     what: str
     where: str
-    then: str
+    next: Then
+    about: About = ()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Finding):
+            return NotImplemented
+        return (self.kind, self.where, self.about) == (other.kind, other.where, other.about)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.where, self.about))
 
     def __str__(self) -> str:
-        return f"{indented(self.what)}\n  where: {visible(self.where)}\n  next:  {visible(self.then)}"
+        return self.shown(Shown())
+
+    @property
+    def then(self) -> str:
+        """What to do next, in the words of a terminal and the pipeline's own name."""
+        return Shown().says(self.next)
+
+    def shown(self, where: Shown) -> str:
+        """The finding in the words of where it is shown."""
+        return f"{indented(self.what)}\n  where: {visible(self.where)}\n  next:  {visible(where.says(self.next))}"
+
+    def plain(self, where: Shown) -> dict[str, object]:
+        """The finding for programs; what to do next is in the words of where it is shown."""
+        return {
+            "kind": self.kind.value,
+            "what": self.what,
+            "where": self.where,
+            "next": where.says(self.next),
+            "about": dict(self.about),
+        }
 
 
-def plan_anew(pipeline: str) -> str:
-    """The command that gives up an open batch and plans its records again, as findings name it."""
-    return f"`coset replan {pipeline} --why '…'`"
+def about(**values: object) -> About:
+    """The values that a finding is about, by their names: whole numbers as they are, all else as text.
+
+    >>> about(partition="flights-3", missing=[4, 5], batch=1)
+    (('batch', 1), ('missing', (4, 5)), ('partition', 'flights-3'))
+    """
+    return tuple((name, _plain(values[name])) for name in sorted(values))
+
+
+def _plain(value: object) -> Plain:
+    if isinstance(value, Collection) and not isinstance(value, str | bytes):
+        return tuple(_scalar(each) for each in value)
+    return _scalar(value) if value is not None else None
+
+
+def _scalar(value: object) -> str | int | bool:
+    # An enum's member is its text, and no document holds a float.
+    return value if isinstance(value, int) else str(value)
 
 
 class CosetError(Exception):
@@ -36,6 +97,10 @@ class CosetError(Exception):
     def __init__(self, *findings: Finding) -> None:
         super().__init__("\n".join(str(finding) for finding in findings))
         self.findings = findings
+
+    def shown(self, where: Shown) -> str:
+        """All findings in the words of where they are shown."""
+        return "\n".join(finding.shown(where) for finding in self.findings)
 
 
 class Refused(CosetError):

@@ -13,8 +13,9 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import imported, is_import_path
+from partitioning.kinds import Kind
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
 
 _SEED = 0x9747B28C
@@ -91,12 +92,26 @@ def key_bytes(key: object, key_format: str) -> bytes:
     Raises Refused for an unknown format or a key that the format cannot hold.
     """
     if key_format not in tuple(KeyFormat):
-        raise Refused(Finding(f"unknown key format {key_format!r}", "key_format", f"use one of {', '.join(KeyFormat)}"))
+        raise Refused(
+            Finding(
+                Kind.KEY,
+                f"unknown key format {key_format!r}",
+                "key_format",
+                f"use one of {', '.join(KeyFormat)}",
+                about(key_format=key_format),
+            )
+        )
     try:
         return _SERIALISERS[key_format](key)
     except (TypeError, ValueError, OverflowError, struct.error) as error:
         raise Refused(
-            Finding(f"{key!r} is no {key_format} key: {error}", "key", "correct the key or its format")
+            Finding(
+                Kind.KEY,
+                f"{key!r} is no {key_format} key: {error}",
+                "key",
+                "correct the key or its format",
+                about(key=key, key_format=key_format),
+            )
         ) from error
 
 
@@ -165,7 +180,11 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if name == JAVA:
         return java_placement
     if name == OPAQUE:
-        raise Refused(Finding(f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"))
+        raise Refused(
+            Finding(
+                Kind.KEYS_DO_NOT_MEET, f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"
+            )
+        )
     if not is_import_path(name):
         raise Refused(*hash_findings(name, "string", where))
     function = imported(name, where)
@@ -184,9 +203,11 @@ def custom_hash(function: Callable[..., object], data: bytes, key_format: str, w
     if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
         raise Refused(
             Finding(
+                Kind.FUNCTION,
                 f"the placement function gives {h!r} for the key {key!r}",
                 where,
                 "let it give an int from 0 to 2^63 - 1 for every key",
+                about(h=h, key=key),
             )
         )
     return h

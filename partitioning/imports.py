@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
 
@@ -42,7 +43,11 @@ def import_path(named: str | Callable[..., Any], where: str) -> str:
     if not is_import_path(path) or path.startswith("__main__:"):
         raise Refused(
             Finding(
-                f"{path!r} cannot be imported by name", where, "name a function of a module: package.module:function"
+                Kind.IMPORT,
+                f"{path!r} cannot be imported by name",
+                where,
+                "name a function of a module: package.module:function",
+                about(path=path),
             )
         )
     return path
@@ -63,14 +68,16 @@ def imported(path: str, where: str) -> Any:
     if not is_allowed(module):
         package = module.partition(".")[0]
         then = f"if it is yours, set {ALLOWED}={package} wherever Coset and its tasks run; it may name several packages"
-        raise Refused(Finding(f"{path!r} is not allowed to be called here", where, then))
+        raise Refused(Finding(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, about(path=path)))
     try:
         return getattr(importlib.import_module(module), name)
     except Exception as error:
         raise Refused(
             Finding(
+                Kind.IMPORT,
                 f"{path!r} cannot be imported: {error}",
                 where,
                 "put it into a module that is installed, or correct the path",
+                about(path=path),
             )
         ) from error

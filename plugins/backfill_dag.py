@@ -20,6 +20,7 @@ from batches import steps
 from batches.backfills.hours import Hours
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Resume
 from partitioning.errors import Refused
 from partitioning.planning.stages.bounds import most_waves
 from plugins.coset_dag import (
@@ -37,6 +38,7 @@ from plugins.coset_dag import (
 )
 from plugins.hours_sensor import HoursSensor
 from plugins.places import Places
+from plugins.shown import remember
 
 if TYPE_CHECKING:
     from batches.backfills.steps import Asked
@@ -60,6 +62,7 @@ def coset_backfill_dag(
     `window` only, such as 22:00-06:00 Europe/Berlin; which these are is said there, UTC if not.
     Places and workers are as for `coset_dag`. Other arguments go to Airflow's DAG.
     """
+    remember(pipeline)
     with DAG(
         f"{pipeline.name}{BACKFILL}",
         schedule=None,
@@ -83,6 +86,7 @@ def coset_backfill_dag(
 
 def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
     """The DAG `<pipeline>_undo`, whose form says which backfill is taken back. Other arguments go to Airflow's DAG."""
+    remember(pipeline)
     number = Param(type="integer", minimum=0, title="Backfill", description="Its number.")
     with DAG(
         f"{pipeline.name}_undo",
@@ -147,7 +151,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
                 number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
             ref, sentence = pieces.next_batch(pipeline, store_root(), number)
             print(sentence)
-            check_waves(ref, waves, steps.groups_of_wave(ref, waves), "coset backfill")
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves), Resume(pipeline.name, number))
             ti = get_current_context()["ti"]
             ti.xcom_push(key="backfill", value=number)
             ti.xcom_push(key="batch", value=asdict(ref))

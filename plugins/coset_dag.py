@@ -18,9 +18,12 @@ from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.commands import Backfill, Command, Run, Then
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.planning.stages.bounds import most_waves
 from plugins.places import Places, placed
+from plugins.shown import remember, shown
 from plugins.task_group import TaskGroupOperator, failure, until_printed
 
 # What Airflow can map one task to: its [core] max_map_length.
@@ -52,6 +55,7 @@ def coset_dag(
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
     """
+    remember(pipeline)
     defaults = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": LIVE_PRIORITY}
     with DAG(
         pipeline.name,
@@ -135,7 +139,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
             if ref is None:
                 raise AirflowSkipException(sentence)
             print(steps.plan_page(ref))
-            check_waves(ref, waves, steps.groups_of_wave(ref, waves))
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves), Run(pipeline.name))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
             return groups_given(ref, places, 0)
 
@@ -216,6 +220,7 @@ def check_run_type(run: Any) -> None:
     if run.run_type == DagRunType.BACKFILL_JOB:
         raise Refused(
             Finding(
+                Kind.AIRFLOW_DATES,
                 "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
                 f"run {run.run_id}",
                 _instead(run.dag_id.removesuffix(BACKFILL)),
@@ -223,23 +228,27 @@ def check_run_type(run: Any) -> None:
         )
 
 
-def _instead(pipeline: str) -> str:
-    return (
-        f"to run published batches again, start its DAG {pipeline}{BACKFILL}, or `coset backfill {pipeline} --from N "
-        "--to N`; for what has arrived meanwhile start the DAG by hand, or wait for its schedule"
-    )
+def _instead(pipeline: str) -> Then:
+    again, new = Backfill(pipeline, None), Run(pipeline)
+    later = "; for what has arrived meanwhile, "
+    return "to run published batches again, ", again, later, new, ", or wait for its schedule"
 
 
-def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: str = "coset run") -> None:
+def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Command) -> None:
     """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
     so many tasks. The command line runs them all the same."""
     if more:
-        then = f"run it with `{command}`, and give the DAG the settings that ask for so many tasks, or a larger fan_in"
+        then = (
+            f"run it with `{shown().line(command)}`, and give the DAG the settings that ask for so many tasks, or a "
+            "larger fan_in"
+        )
         raise Refused(
             Finding(
+                Kind.PLAN_WAVES,
                 f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
                 batch.plan_uri,
                 then,
+                about(waves=waves),
             )
         )
 
@@ -253,7 +262,12 @@ def store_root() -> str:
     root = os.environ.get("COSET_STORE")
     if not root:
         raise Refused(
-            Finding("no store is named", "environment variable COSET_STORE", "set it, as COSET_STORE=s3://coset")
+            Finding(
+                Kind.STORE_UNNAMED,
+                "no store is named",
+                "environment variable COSET_STORE",
+                "set it, as COSET_STORE=s3://coset",
+            )
         )
     return root
 

@@ -15,6 +15,7 @@ from batches.ref import BatchRef
 from batches.runners.choice import SERVER
 from batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
+from plugins.shown import shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -113,7 +114,7 @@ def until_printed() -> None:
 def failure(error: CosetError) -> AirflowException:
     """The error as Airflow's: without a retry if it stays so, however often it is tried."""
     final = isinstance(error, Refused | Conflict)
-    return (AirflowFailException if final else AirflowException)(str(error))
+    return (AirflowFailException if final else AirflowException)(error.shown(shown()))
 
 
 def _failed(ref: BatchRef, name: str, error: AirflowException) -> AirflowException:

@@ -13,7 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 # The folder; without it nothing is kept.
 FOLDER = "COSET_COPIES"
@@ -44,11 +45,15 @@ class Copies:
         if not folder:
             return cls(None)
         if not most.isdecimal():
-            raise Refused(Finding(f"{most!r} is no number of bytes", MOST, "write it in digits"))
+            raise Refused(
+                Finding(Kind.LOCATION, f"{most!r} is no number of bytes", MOST, "write it in digits", about(most=most))
+            )
         try:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise Refused(Finding(f"the folder cannot be made: {error}", FOLDER, "name another one")) from error
+            raise Refused(
+                Finding(Kind.LOCATION, f"the folder cannot be made: {error}", FOLDER, "name another one")
+            ) from error
         return cls(Path(folder), int(most))
 
     def get(self, name: str, fetch: Callable[[], bytes | None]) -> bytes | None:

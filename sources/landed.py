@@ -12,7 +12,8 @@ from datetime import datetime
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
@@ -140,30 +141,46 @@ class _Discovery:
             return None
         if facts.without_offset:
             self._doubtful.add(file.partition)
-            self._found(f"{facts.without_offset} records have no offset", file.uri, LAND_AGAIN)
+            self._found(Kind.RECORD, f"{facts.without_offset} records have no offset", file.uri, LAND_AGAIN)
         return facts
 
     def _unread(self, uri: str, error: Exception) -> None:
         said = str(error).partition("\n")[0]
         if isinstance(error, Unreadable):
-            self._found(said, uri, error.then)
+            self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
         elif isinstance(error, FileNotFoundError) or may_pass(error):
-            self._unreachable.append(Finding(f"the store did not give the file: {said}", uri, AGAIN))
+            self._unreachable.append(
+                Finding(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN)
+            )
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
         elif isinstance(error, UnknownType):
-            self._found(f"{said}, a type that DuckDB does not have", uri, "land the column in another type")
+            self._found(
+                Kind.STREAM_COLUMNS, f"{said}, a type that DuckDB does not have", uri, "land the column in another type"
+            )
         else:
-            self._found(f"the file is truncated or no {self._stream.written_as.noun}: {said}", uri, LAND_AGAIN)
+            self._found(
+                Kind.FILE_UNREADABLE,
+                f"the file is truncated or no {self._stream.written_as.noun}: {said}",
+                uri,
+                LAND_AGAIN,
+            )
 
     def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
         if file.start != first:
-            self._found(f"the file's name says first offset {file.start}, its records {first}", file.uri, LAND_AGAIN)
+            self._found(
+                Kind.FOLDERS,
+                f"the file's name says first offset {file.start}, its records {first}",
+                file.uri,
+                LAND_AGAIN,
+            )
         span = last + 1 - first
         if span < facts.rows or (span > facts.rows and not self._stream.sparse):
             what = "a gap" if span > facts.rows else "a duplicate"
             then = LAND_AGAIN if span < facts.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
-            self._found(f"{facts.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then)
+            self._found(
+                Kind.STREAM_GAP, f"{facts.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then
+            )
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -174,14 +191,19 @@ class _Discovery:
             where = f"{one.path} and {other.path}"
             if (one.start, one.end) == (other.start, other.end):
                 offsets = OffsetRange(partition, one.start, one.end)
-                self._found(f"duplicate: two files hold {offsets}", where, "remove one of them")
+                self._found(Kind.STREAM_TWICE, f"duplicate: two files hold {offsets}", where, "remove one of them")
             elif one.end > other.start:
                 offsets = OffsetRange(partition, other.start, min(one.end, other.end))
-                self._found(f"overlap: two files hold {offsets}", where, "remove one of them and land the rest again")
+                self._found(
+                    Kind.STREAM_TWICE,
+                    f"overlap: two files hold {offsets}",
+                    where,
+                    "remove one of them and land the rest again",
+                )
             elif one.end < other.start:
                 hole = OffsetRange(partition, one.end, other.start)
                 if explained(self._stream, hole, self._losses) is Explained.NOBODY:
-                    self._found(f"gap: no file holds {hole}", where, next_step(hole))
+                    self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
@@ -201,7 +223,7 @@ class _Discovery:
             self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
             for name in stream.casts.keys() - types.keys():
                 then = f"correct its name; there are {', '.join(types)}"
-                self._found(f"there is no column {name!r} to cast", first.uri, then)
+                self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then)
         return evolution
 
     def _casts(self) -> dict[str, str]:
@@ -209,18 +231,27 @@ class _Discovery:
         casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
-            self._found(what, f"stream {self._stream.name!r}", "name a type as DuckDB has it")
+            self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it")
         return {name: kind for name, kind in casts.items() if kind is not None}
 
     def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
         wanted = " or ".join(types)
         if name not in columns:
             listed = ", ".join(columns)
-            self._found(f"there is no {noun} column {name!r}", uri, f"declare the right one; there are {listed}")
+            self._found(
+                Kind.STREAM_COLUMNS,
+                f"there is no {noun} column {name!r}",
+                uri,
+                f"declare the right one; there are {listed}",
+            )
         elif columns[name] not in types:
             then = "declare the column and format that the producer uses"
             form = f" under key format {self._stream.key_format.value!r}" if noun == "key" else ""
-            self._found(f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}", uri, then)
+            self._found(
+                Kind.STREAM_COLUMNS, f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}", uri, then
+            )
 
-    def _found(self, what: str, where: str, then: str) -> None:
-        self._findings.append(Finding(f"{self._stream.name}: {what}", where, then))
+    def _found(self, kind: Kind, what: str, where: str, then: str) -> None:
+        self._findings.append(
+            Finding(kind, f"{self._stream.name}: {what}", where, then, about(stream=self._stream.name))
+        )

@@ -13,7 +13,9 @@ from functools import cached_property
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.commands import Replan
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
@@ -48,7 +50,7 @@ class LandedReader:
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
         self._restore = restore(pipeline)
-        self._anew = plan_anew(pipeline)
+        self._anew = Replan(pipeline, repaired=True)
         self._pinned = self._open(ordered.partitions)
 
     @property
@@ -109,8 +111,8 @@ class LandedReader:
             try:
                 yield
             except Unreadable as error:
-                then = f"{error.then}, and run {self._anew}"
-                raise Refused(Finding(f"{_UNREAD}: {error}", file.path, then)) from error
+                then = (f"{error.then}, and ", self._anew)
+                raise Refused(Finding(Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then)) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
         """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""
@@ -136,7 +138,11 @@ class LandedReader:
         except pa.ArrowException as error:
             what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
             then = "land the column under another name, or leave it out of cast="
-            raise Refused(Finding(what, file.path, then)) from error
+            raise Refused(
+                Finding(
+                    Kind.RECORD, what, file.path, then, about(field=field.name, type=self._columns[field.name].type)
+                )
+            ) from error
 
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
         try:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from partitioning.documents.store import Entry, Found, S3Store
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
 from partitioning.sections import cut
 from sources.known import Known
@@ -91,19 +92,29 @@ class NewFiles:
         if name is None:
             written = next(formats_of(stream, entry.key), None)
             declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
-            self._found("the file's name cannot be read", uri, f"name it {self._folders.wanted}, or remove it{declare}")
+            self._found(
+                Kind.FOLDERS,
+                "the file's name cannot be read",
+                uri,
+                f"name it {self._folders.wanted}, or remove it{declare}",
+            )
             return None
         before = len(self.findings)
         if name.stream != stream.name:
             what = f"the file's name says stream {name.stream!r}, its folder {stream.name!r}"
-            self._found(what, uri, LAND_AGAIN)
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN)
         if name.folder not in (None, name.partition):
             what = f"the file's name says partition {name.partition}, its folder {name.folder}"
-            self._found(what, uri, LAND_AGAIN)
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN)
         partition = name.partition if name.folder is None else name.folder
         if partition >= stream.partitions:
             what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
-            self._found(what, uri, "declare the topic's partition count; if it has fewer now, move the old files away")
+            self._found(
+                Kind.PARTITIONS,
+                what,
+                uri,
+                "declare the topic's partition count; if it has fewer now, move the old files away",
+            )
         if len(self.findings) > before:
             return None
         pinned = self.known.as_pinned(uri, entry.size, entry.etag)
@@ -114,6 +125,7 @@ class NewFiles:
         if self.known.ends:
             ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self.known.ends.values()])
             self._found(
+                Kind.STREAM_RESET,
                 f"no file is left of it, and it was read before: {ends}",
                 f"{stream.source.rstrip('/')}/{stream.name}/",
                 "land what comes next, from these offsets on; correct the source if the files were moved, and give "
@@ -122,6 +134,7 @@ class NewFiles:
             return
         if self._store.page(f"{stream.name}/", "").objects:
             self._found(
+                Kind.FOLDERS,
                 f"no file lies in a folder {self._folders.prefix}<n>/",
                 f"{stream.source.rstrip('/')}/{stream.name}/",
                 'declare layout="time" if the sink makes folders of hours or days',
@@ -129,13 +142,14 @@ class NewFiles:
             return
         names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
         self._found(
+            Kind.FOLDERS,
             f"no such stream {stream.name!r}",
             stream.source,
             f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
         )
 
-    def _found(self, what: str, where: str, then: str) -> None:
-        self.findings.append(Finding(f"{self.stream.name}: {what}", where, then))
+    def _found(self, kind: Kind, what: str, where: str, then: str) -> None:
+        self.findings.append(Finding(kind, f"{self.stream.name}: {what}", where, then, about(stream=self.stream.name)))
 
 
 def _keep_newest(newest: dict[int, NamedFile], file: NamedFile) -> None:

@@ -10,8 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partitioning.commands import Replan
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
 from partitioning.model.plan import StateInput
@@ -35,7 +37,7 @@ class PartsReader:
         self._ordered = ordered
         self._copies = copies if isinstance(ordered.read, StateInput) else None
         self._store = S3Store(store)
-        self._then = f"run {plan_anew(pipeline)}: what a task left for others cannot be made again by itself"
+        self._then = (Replan(pipeline), ": what a task left for others cannot be made again by itself")
         self._schema = left_schema(arrow_schema(ordered.columns))
 
     @property
@@ -68,7 +70,9 @@ class PartsReader:
                     return
                 yield pa.ipc.read_record_batch(message, self._schema)
         except (pa.ArrowException, OSError) as error:
-            raise Refused(Finding(f"the file is not as a task left it: {error}", where, self._then)) from error
+            raise Refused(
+                Finding(Kind.TASK_FILES, f"the file is not as a task left it: {error}", where, self._then)
+            ) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
         """The chunks of each part; they have to be read in order. So many are asked for ahead."""
@@ -97,7 +101,9 @@ class PartsReader:
         data = self._copies.get(name, fetch) if self._copies else fetch()
         if data is None:
             where = f"{self._store.root}/{part.path}"
-            raise Refused(Finding("the file is gone or was changed since a task left it", where, self._then))
+            raise Refused(
+                Finding(Kind.TASK_FILES, "the file is gone or was changed since a task left it", where, self._then)
+            )
         return data
 
 

@@ -5,30 +5,32 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import assert_never
 
+from partitioning.commands import Replan, Then
 from partitioning.documents.store import Entry, S3Store
-from partitioning.errors import Finding, plan_anew
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile
 from sources.layouts import folders_of
 
 
-def restore(pipeline: str) -> str:
+def restore(pipeline: str) -> Then:
     """What to do about a file that is not as it was planned."""
-    return f"restore the file as it was planned, or land it again and run {plan_anew(pipeline)}"
+    return "restore the file as it was planned, or land it again and ", Replan(pipeline, repaired=True)
 
 
-def gone(file: InputFile, then: str) -> Finding:
+def gone(file: InputFile, then: Then) -> Finding:
     """That a file is not there."""
-    return Finding("the file is gone since the batch was planned", file.path, then)
+    return Finding(Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then)
 
 
-def changed(file: InputFile, size: int, etag: str, then: str) -> Finding | None:
+def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None:
     """That a file is another than the planned one, if it is."""
     if (size, etag) == (file.size, file.etag):
         return None
     what = f"planned {file.size} bytes, etag {file.etag}, found {size} bytes, etag {etag}"
-    return Finding(f"the file was changed since the batch was planned: {what}", file.path, then)
+    return Finding(Kind.FILE_CHANGED, f"the file was changed since the batch was planned: {what}", file.path, then)
 
 
 def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read: bool = False) -> Iterator[Finding]:
@@ -53,7 +55,7 @@ def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read
         yield from _files_not_as_planned(of_one, restore(pipeline))
 
 
-def _files_not_as_planned(planned: Sequence[PlannedStream], then: str) -> Iterator[Finding]:
+def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Iterator[Finding]:
     """The files that are not there as batches planned them of one stream, by one listing of its folders from the first
     of them on."""
     # What lies across the end of a batch is planned by two of them.

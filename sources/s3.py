@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.commands import Repeat, Then
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 
-AGAIN = "run the same command again"
+AGAIN = Repeat()
 
 _STORE = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -66,7 +68,9 @@ def split(uri: str) -> tuple[str, str]:
     """
     parts = urlsplit(uri)
     if parts.scheme != "s3" or not parts.netloc:
-        raise Refused(Finding(f"{uri!r} is no S3 URI", "store", "write it as s3://bucket/key"))
+        raise Refused(
+            Finding(Kind.STORE_ADDRESS, f"{uri!r} is no S3 URI", "store", "write it as s3://bucket/key", about(uri=uri))
+        )
     return parts.netloc, uri.removeprefix(f"s3://{parts.netloc}").lstrip("/")
 
 
@@ -91,14 +95,16 @@ def is_denied(error: Exception) -> bool:
     return _DENIED.search(_text(error)) is not None
 
 
-def store_error(error: Exception, what: str, where: str, then: str) -> CosetError:
+def store_error(
+    error: Exception, what: str, where: str, then: Then, *, kind: Kind = Kind.FILE_UNREADABLE
+) -> CosetError:
     """An error of PyArrow's or delta-rs' as Coset's: Unreachable if it may pass; `then` is what to do if it stays."""
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
-        return Unreachable(Finding(said, where, AGAIN))
+        return Unreachable(Finding(Kind.STORE_UNREACHABLE, said, where, AGAIN))
     if is_denied(error):
-        then = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
-    return Refused(Finding(said, where, then))
+        then, kind = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy", Kind.STORE_DENIED
+    return Refused(Finding(kind, said, where, then))
 
 
 def _text(error: Exception) -> str:
@@ -108,7 +114,7 @@ def _text(error: Exception) -> str:
 
 
 @contextmanager
-def reaching(what: str, where: str, then: str) -> Iterator[None]:
+def reaching(what: str, where: str, then: Then) -> Iterator[None]:
     """Raise what goes wrong in PyArrow as `store_error` says; that a file is not there is left to who asked for it."""
     try:
         yield

@@ -12,7 +12,9 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from partitioning.errors import CosetError, Finding, Refused, plan_anew
+from partitioning.commands import Repeat
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.failure import Done
 from partitioning.model.graph import Step, quote
@@ -108,7 +110,15 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
     step = next(step for step in order.steps if step.name == asked.step)
     if made.came != made.sent:
         what = f"Spark lost or doubled rows: {made.sent:,} were sent, {made.came:,} came"
-        raise CosetError(Finding(what, f"step {step.name!r}, {order}", "run the same command again"))
+        raise CosetError(
+            Finding(
+                Kind.SPARK_ROWS,
+                what,
+                f"step {step.name!r}, {order}",
+                Repeat(),
+                about(sent=made.sent, came=made.came),
+            )
+        )
     writers = Writers.of(order, filesystem())
     left: list[Artefact | None] = []
     with connect(memory, temp) as connection:
@@ -166,5 +176,5 @@ def _keys(step: Step, order: Order) -> list[str]:
 
 
 def _refused(what: str, step: Step, order: Order) -> Refused:
-    then = f"correct the function, then {plan_anew(order.pipeline)}"
-    return Refused(Finding(what, f"step {step.name!r}, {order}", then))
+    then = ("correct the function, then ", Repeat())
+    return Refused(Finding(Kind.FUNCTION, what, f"step {step.name!r}, {order}", then))

@@ -22,8 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from partitioning.errors import CosetError, Finding, Refused, plan_anew
+from partitioning.commands import Repeat
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.imports import imported
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Step
 from partitioning.model.leaving import given_to
@@ -102,7 +104,15 @@ class Frames:
         receipts = list(self._receipts_of(answers))
         if {receipt.task for receipt in receipts} != {order.ref for order in orders}:
             what = f"{len(receipts)} of {len(orders)} tasks answered"
-            raise CosetError(Finding(what, f"step {step.name!r}, {self._name}", "run the same command again"))
+            raise CosetError(
+                Finding(
+                    Kind.SPARK_ROWS,
+                    what,
+                    f"step {step.name!r}, {self._name}",
+                    Repeat(),
+                    about(receipts=len(receipts), orders=len(orders)),
+                )
+            )
         return receipts
 
     @contextmanager
@@ -126,7 +136,7 @@ class Frames:
         except PySparkTypeError as error:
             what = f"{step.inputs[number]} has a column of a type that Spark does not know: {error}"
             where, then = f"step {step.name!r}, {self._name}", "select it as another type before"
-            raise Refused(Finding(what, where, then)) from error
+            raise Refused(Finding(Kind.SQL_TYPE, what, where, then)) from error
         columns = [pa.array(range(len(files)), pa.int32()), pa.array(map(msgspec.json.encode, files), pa.binary())]
         named = self._spark.createDataFrame(pa.Table.from_arrays(columns, names=[PLACE, "file"]))
         return named.repartitionById(len(files), PLACE).mapInArrow(reading(schema), columns_of).persist()
@@ -141,7 +151,7 @@ class Frames:
                 what = (
                     f"Spark read {came.get(file.place, (0, 0))[0]:,} rows, or others than the {rows:,} that were left"
                 )
-                raise CosetError(Finding(what, file.uri, "run the same command again"))
+                raise CosetError(Finding(Kind.SPARK_ROWS, what, file.uri, Repeat(), about(rows=rows)))
 
     def _made(self, step: Step, frames: Sequence[DataFrame], order: Order) -> DataFrame:
         """What the function makes, in the columns that it was declared to give."""
@@ -184,8 +194,16 @@ class Frames:
             raise self._refused(f"failed: {_said(error)}", step, order) from error
 
     def _refused(self, what: str, step: Step, order: Order) -> Refused:
-        then = f"correct the function, then {plan_anew(order.pipeline)}"
-        return Refused(Finding(f"the function {step.function} {what}", f"step {step.name!r}, {self._name}", then))
+        then = ("correct the function, then ", Repeat())
+        return Refused(
+            Finding(
+                Kind.FUNCTION,
+                f"the function {step.function} {what}",
+                f"step {step.name!r}, {self._name}",
+                then,
+                about(function=step.function),
+            )
+        )
 
 
 class _Remote:

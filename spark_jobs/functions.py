@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.commands import Repeat
+from partitioning.errors import Finding, Refused
 from partitioning.imports import imported
+from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
 from sources.arrow_schema import arrow_schema
@@ -31,7 +33,7 @@ class FunctionStep:
         self._step = step
         self._schema = arrow_schema(step.columns)
         self._where = f"step {step.name!r}, {order}"
-        self._then = f"correct the function, then {plan_anew(order.pipeline)}"
+        self._then = ("correct the function, then ", Repeat())
         self._function: Function = imported(step.function, self._where)
         self._read = 0
 
@@ -128,7 +130,7 @@ class FunctionStep:
             where = f"{where}, {place} of those it was given"
             if self._step.key in records.column_names:
                 where = f"{where}, first key {records[self._step.key][0].as_py()!r}"
-        return Refused(Finding(what, where, self._then))
+        return Refused(Finding(Kind.FUNCTION, what, where, self._then))
 
 
 def gave_strange_key(step: Step, key: object, whose: str) -> str:

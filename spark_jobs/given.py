@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.values import Value
 from sources.s3 import AGAIN, filesystem, reaching, split, version
@@ -36,20 +37,20 @@ class Given(Value, frozen=True):
     def batches(self, columns: list[int] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows, or these columns of them. Raises Refused if the file is not the one that the task left."""
         options = pa.ipc.IpcReadOptions(included_fields=columns)
-        then = f"{AGAIN}: the group is run anew"
+        then = (AGAIN, ": the group is run anew")
         with (
             reaching("the file cannot be read", self.uri, then),
             filesystem().open_input_file("/".join(split(self.uri))) as file,
         ):
             if version(file) != (self.file.size, self.file.etag):
-                raise Refused(Finding("the file was changed since a task left it", self.uri, then))
+                raise Refused(Finding(Kind.TASK_FILES, "the file was changed since a task left it", self.uri, then))
             read = 0
             for batch in pa.ipc.open_stream(file, options=options):
                 read += len(batch)
                 yield batch
         if read != self.file.records:
             what = f"{read:,} rows were read, {self.file.records:,} were left"
-            raise Refused(Finding(what, self.uri, then))
+            raise Refused(Finding(Kind.TASK_FILES, what, self.uri, then, about(read=read, records=self.file.records)))
 
     def schema(self) -> pa.Schema:
         """The columns that it has."""

@@ -14,7 +14,8 @@ from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.locations import LocationIdProvider, check_location
 from partitioning.documents.receipts import left_for
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed, together
 from partitioning.model.graph import Step
@@ -103,7 +104,11 @@ def group_of(ledger: Ledger, plan: Plan, number: int) -> TaskGroup:
     if group is None:
         listed = ", ".join(str(group.group) for group in plan.groups)
         where = ledger.uri(ledger.key("plans", plan.batch))
-        raise Refused(Finding(f"there is no task group {number}", where, f"use one of {listed}"))
+        raise Refused(
+            Finding(
+                Kind.ARGUMENT, f"there is no task group {number}", where, f"use one of {listed}", about(number=number)
+            )
+        )
     return group
 
 
@@ -196,7 +201,9 @@ def _of_state(answers: Sequence[Done]) -> str:
 def _without_spark(steps: Sequence[str], name: str) -> Refused:
     listed, verb = " and ".join(steps), "is a function" if len(steps) == 1 else "are functions"
     what = f"{listed} {verb} on Spark's DataFrames, and here is no Spark"
-    return Refused(Finding(what, name, "choose --runner spark, spark-submit or connect"))
+    return Refused(
+        Finding(Kind.RUNNER, what, name, "choose --runner spark, spark-submit or connect", about(listed=listed))
+    )
 
 
 def _note(ledger: Ledger, plan: Plan, group: TaskGroup, location: str) -> str:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import custom_hash
 from partitioning.imports import imported
+from partitioning.kinds import Kind
 from partitioning.model.placement import JAVA, MURMUR2, hash_findings
 
 _SEED = np.uint32(0x9747B28C)
@@ -69,7 +70,13 @@ def _serialised(keys: pa.Array, key_format: str) -> tuple[np.ndarray, np.ndarray
         return _variable(_BY_FORMAT[key_format](keys))
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
         raise Refused(
-            Finding(f"keys of type {keys.type} are not {key_format} keys: {error}", "key", "correct the key format")
+            Finding(
+                Kind.KEY,
+                f"keys of type {keys.type} are not {key_format} keys: {error}",
+                "key",
+                "correct the key format",
+                about(type=keys.type, key_format=key_format),
+            )
         ) from error
 
 

@@ -12,6 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 from sources import s3
 from sources.kafka import properties as kafka
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
@@ -65,4 +66,6 @@ def job_failed(error: Exception, description: str, log: str) -> CosetError:
     """What Spark said last of why a job failed."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
-    return CosetError(Finding(f"the Spark job failed: {causes[-1]}", description, f"see {log}, then run again"))
+    return CosetError(
+        Finding(Kind.SPARK, f"the Spark job failed: {causes[-1]}", description, f"see {log}, then run again")
+    )

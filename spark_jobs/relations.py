@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.commands import Replan, Then
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.streams import Column
@@ -54,11 +56,11 @@ class Relations:
             for intake in self._intakes:
                 if intake.error is not None:
                     raise intake.error from None
-            then = f"correct the expression or the data, then {plan_anew(self._order.pipeline)}"
+            then: Then = ("correct the expression or the data, then ", Replan(self._order.pipeline))
             if isinstance(error, duckdb.OutOfMemoryException):
                 then = "give the task more memory with --memory"
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(Finding(what, f"{where}, {self._order}", then)) from error
+            raise Refused(Finding(Kind.SQL, what, f"{where}, {self._order}", then)) from error
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
         while True:

@@ -9,7 +9,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.commands import Replan
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of
 from partitioning.model.leaving import Leaving
@@ -71,7 +73,10 @@ class Steps(Relations):
             where = f"table {write.declared.table!r}, {self._order}"
             raise Refused(
                 Finding(
-                    f"{what}: it has one row for each key", where, f"{then}, then {plan_anew(self._order.pipeline)}"
+                    Kind.RECORD,
+                    f"{what}: it has one row for each key",
+                    where,
+                    (f"{then}, then ", Replan(self._order.pipeline)),
                 )
             )
         state = self._states[step]

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import MURMUR2, OPAQUE
@@ -79,9 +80,11 @@ class Take:
         if offsets.null_count:
             raise Refused(
                 Finding(
+                    Kind.RECORD,
                     f"column {self._offset!r} has {offsets.null_count} records without an offset",
                     batch.where,
                     "land the file again with every record's offset",
+                    about(offset=self._offset, null_count=offsets.null_count),
                 )
             )
         hashes = placement_hashes(keys, self._key_format, self._hash)

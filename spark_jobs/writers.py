@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from partitioning.errors import Finding, OutcomeUnknown
+from partitioning.commands import Repeat
+from partitioning.errors import Finding, OutcomeUnknown, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Part, Role
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
@@ -192,7 +194,7 @@ class Writers:
                 size, etag = version(file)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
-            raise OutcomeUnknown(Finding(what, uri, "run the same command again"))
+            raise OutcomeUnknown(Finding(Kind.STORE_UNKNOWN, what, uri, Repeat(), about(written=sink.size, found=size)))
         parts = () if isinstance(written, int) else tuple(written)
         records = written if isinstance(written, int) else sum(part.records for part in parts)
         return Artefact(role, name, path, size, etag, f"sha256:{sink.digest.hexdigest()}", records, parts)

@@ -16,7 +16,6 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.document import digest, encode, plain
 from partitioning.documents.locations import GroupLocality
-from partitioning.errors import Finding
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import (
     Backfill,
@@ -28,7 +27,7 @@ from partitioning.model.backfill import (
     TableComparison,
     Turn,
 )
-from partitioning.model.failure import ErrorKind, Failed, Failure
+from partitioning.model.failure import ErrorKind, Failed, Failure, Told
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
@@ -65,7 +64,7 @@ def documents() -> Mapping[str, Document]:
         (HeavyKey("ad-1", 20),),
     )
     verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS))
-    failed = Failed(ErrorKind.REFUSED, (Finding("the file is gone", "s3://landing/a", "restore it"),))
+    failed = Failed(ErrorKind.REFUSED, (Told("the file is gone", "s3://landing/a", "restore it"),))
     return {
         "plan": plan,
         "plan.dealt": dealt(),

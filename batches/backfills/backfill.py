@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from partitioning.commands import Backfills, Status
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, key_of
 from partitioning.values import replace
 
@@ -28,11 +30,24 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
         asked = f"batch {first} was" if first == last else f"batches {first} to {last} were"
         what = f"{asked} asked for, but {there} published"
         raise Refused(
-            Finding(what, where, f"run `coset status {ledger.pipeline}`, and name batches that are published")
+            Finding(
+                Kind.BATCH_UNPUBLISHED,
+                what,
+                where,
+                ("name batches that are published: ", Status(ledger.pipeline)),
+            )
         )
     published = tuple(batch for batch in range(first, last + 1) if ledger.published(batch))
     if not published:
-        raise Refused(Finding(f"none of the batches {first} to {last} was published", where, "name one that was"))
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNPUBLISHED,
+                f"none of the batches {first} to {last} was published",
+                where,
+                "name one that was",
+                about(first=first, last=last),
+            )
+        )
     return published
 
 
@@ -47,7 +62,13 @@ def backfill(store: Store, pipeline: str, number: int) -> Backfill:
     data = store.get(key) if number >= 0 else None
     if data is None:
         raise Refused(
-            Finding(f"there is no backfill {number}", f"{store.root}/{key}", f"run `coset backfills {pipeline}`")
+            Finding(
+                Kind.BACKFILL_UNKNOWN,
+                f"there is no backfill {number}",
+                f"{store.root}/{key}",
+                Backfills(pipeline),
+                about(number=number),
+            )
         )
     return decode(Backfill, data, f"{store.root}/{key}")
 

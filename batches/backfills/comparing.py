@@ -12,11 +12,13 @@ from batches.backfills.repaired import added_digest, input_changes
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
 from batches.kept import kept_states, rows_kept
+from partitioning.commands import Run
 from partitioning.diff.tables import results
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite, StreamInput
@@ -63,8 +65,16 @@ def compare(store: Store, backfill: Backfill) -> Comparison:
 def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
     plan, verdict = ledger.plan(batch), ledger.verdict(batch)
     if plan is None or plan.pipeline != ledger.pipeline or verdict is None:
-        then = "run `coset backfill` with the same words again: it goes on where it stopped"
-        raise Refused(Finding(f"batch {batch} has not run yet", ledger.uri(ledger.key("verdicts", batch)), then))
+        then = (Run(ledger.pipeline), ": it goes on where it stopped")
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_UNREADY,
+                f"batch {batch} has not run yet",
+                ledger.uri(ledger.key("verdicts", batch)),
+                then,
+                about(batch=batch),
+            )
+        )
     return plan, verdict
 
 
@@ -81,9 +91,11 @@ def _check_read_alike(
     added = {repair.range.partition("@")[0]: added_digest(repair) for repair in repairs}
     findings = [
         Finding(
+            Kind.BACKFILL_INPUT,
             f"of {stream}-{partition} other records were read than by the first run",
             f"batch {old[0].batch} of {now.pipeline}",
             "find out who changed the landed files; the backfill cannot be put in place",
+            about(stream=stream, partition=partition),
         )
         for (stream, partition), digests in were.items()
         if are.get((stream, partition))

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from batches.backfills.swaps import cancelled, cancelled_by
+from partitioning.commands import Resume
 from partitioning.documents.document import decode, encode
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.values import Document
 
@@ -54,8 +56,16 @@ def check_goes_on(store: Store, backfill: Backfill) -> None:
     check_not_cancelled(store, backfill)
     if pause := paused(store, backfill):
         what = f"{pause.who} paused it at {pause.at}: {pause.why or 'no reason was given'}"
-        then = f"let it go on: `coset backfill {backfill.pipeline} --resume {backfill.number}`"
-        raise Refused(Finding(what, f"backfill {backfill.number} of {backfill.pipeline}", then))
+        then = ("let it go on: ", Resume(backfill.pipeline, backfill.number))
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_HELD,
+                what,
+                f"backfill {backfill.number} of {backfill.pipeline}",
+                then,
+                about(who=pause.who, at=pause.at),
+            )
+        )
 
 
 def _key(backfill: Backfill) -> str:

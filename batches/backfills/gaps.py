@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batches.backfills.swaps import in_force
+from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.verdict import Decision
@@ -16,7 +17,7 @@ class Gap(Value, frozen=True):
 
     range: OffsetRange
     why: str
-    then: str
+    then: Then
 
 
 def gaps(ledger: Ledger) -> tuple[Gap, ...]:
@@ -67,4 +68,4 @@ def _abandoned(ledger: Ledger, newest: int) -> Iterator[Gap]:
             if read.end > max(read.start, ends.get(str(read.partition), 0)):
                 waiting[str(read.partition)] = read, f"batch {batch} was given up: {verdict.why}"
     for read, why in waiting.values():
-        yield Gap(read, why, f"`coset run {ledger.pipeline}` takes them")
+        yield Gap(read, why, (Run(ledger.pipeline), " takes them"))

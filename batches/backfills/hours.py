@@ -6,7 +6,8 @@ import re
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 _HOURS = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])(?: (\S+))?")
@@ -30,14 +31,20 @@ class Hours(Value, frozen=True):
         match = _HOURS.fullmatch(text)
         if match is None or match.group(1, 2) == match.group(3, 4):
             then = "write it as 22:00-06:00, or 22:00-06:00 Europe/Berlin; without a time zone it is UTC"
-            raise Refused(Finding(f"{text!r} is no window of hours", "window", then))
+            raise Refused(Finding(Kind.ARGUMENT, f"{text!r} is no window of hours", "window", then, about(text=text)))
         start, end = (60 * int(match[number]) + int(match[number + 1]) for number in (1, 3))
         hours = cls(start, end, match[5] or "UTC")
         try:
             ZoneInfo(hours.zone)
         except (KeyError, OSError, ValueError) as error:
             raise Refused(
-                Finding(f"there is no time zone {hours.zone!r}", "window", "use one as Europe/Berlin")
+                Finding(
+                    Kind.ARGUMENT,
+                    f"there is no time zone {hours.zone!r}",
+                    "window",
+                    "use one as Europe/Berlin",
+                    about(zone=hours.zone),
+                )
             ) from error
         return hours
 

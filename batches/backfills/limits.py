@@ -11,9 +11,11 @@ from batches.backfills.control import check_goes_on
 from batches.backfills.hours import Hours
 from batches.backfills.timing import Timing, work_ahead
 from batches.waiting import waits_for
+from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.model.plan import Plan
 from partitioning.values import Value
@@ -112,5 +114,7 @@ class Limited:
 
     def _check_not_ended(self) -> None:
         if self._cancelled.is_set():
-            then = "run `coset backfill` with the same words again: it goes on where it stopped"
-            raise CosetError(Finding("the backfill was ended while it waited", str(self._backfill), then))
+            then = (Run(self._backfill.name), ": it goes on where it stopped")
+            raise CosetError(
+                Finding(Kind.BACKFILL_HELD, "the backfill was ended while it waited", str(self._backfill), then)
+            )

@@ -8,11 +8,12 @@ from typing import assert_never
 from batches.backfills.outlook import Outlook, outlook
 from batches.backfills.repaired import input_changes
 from batches.backfills.swaps import in_force
+from partitioning.commands import Replan, Shown
 from partitioning.diff.diff import diff
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, plan_anew
+from partitioning.errors import Finding
 from partitioning.model.backfill import Backfill, Comparison, InputChange
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
@@ -35,7 +36,14 @@ def preview_sections(
         _touched(ahead),
     ]
     if ahead.later:
-        sections.append(_later(ahead, last, f"coset backfill {named} --from {first} --cascade", plan_anew(named)))
+        sections.append(
+            _later(
+                ahead,
+                last,
+                f"coset backfill {named} --from {first} --cascade",
+                Shown(named={pipeline: named}).says(Replan(pipeline)),
+            )
+        )
     return tuple(sections)
 
 

@@ -10,7 +10,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan, PlannedStream
@@ -91,9 +92,11 @@ def _streams(pipeline: Pipeline, stored: Plan) -> tuple[PlannedStream, ...]:
     read = {stream.name: stream for stream in stored.streams}
     findings = [
         Finding(
+            Kind.BACKFILL_INPUT,
             f"stream {name!r} is read by {'the pipeline' if name in declared else f'batch {stored.batch}'} only",
             f"pipeline {pipeline.name!r}, batch {stored.batch}",
             "a backfill reads what its batches have read: give what is new another pipeline",
+            about(name=name, batch=stored.batch),
         )
         for name in sorted(declared.keys() ^ read.keys())
     ]

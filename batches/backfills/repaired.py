@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import InputChange
 from partitioning.model.gaps import Explained, Gap, gaps, planned_gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -68,7 +69,11 @@ def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[Offse
 def _missing(gap: Gap, stored: Plan) -> Finding:
     where = f"batch {stored.batch} of {stored.pipeline}"
     return Finding(
-        f"{gap.offsets} was read, and no file holds it any more", where, "land the records of these offsets too"
+        Kind.BACKFILL_INPUT,
+        f"{gap.offsets} was read, and no file holds it any more",
+        where,
+        "land the records of these offsets too",
+        about(offsets=gap.offsets),
     )
 
 

@@ -25,11 +25,13 @@ from expectations.docs import Site, publish_comparison
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
+from partitioning.commands import Backfills, Run
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of
 from partitioning.model.plan import Plan, StateInput
 from sources.pinned import not_as_planned
@@ -75,9 +77,11 @@ def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
             yield Finding(
+                Kind.STATE_GONE,
                 f"what {read.step} kept up to batch {read.batch} was cleaned away",
                 f"batch {plan.batch} of {plan.pipeline}",
                 f"begin at batch 0, or at one of the last {STATES_KEPT}",
+                about(step=read.step, batch=read.batch),
             )
 
 
@@ -160,6 +164,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     if not found.same and not found.changes and not found.functions and not found.repairs:
         raise CosetError(
             Finding(
+                Kind.BACKFILL_UNEQUAL,
                 f"the pipeline is the same, but what it gives is {found}",
                 f"{store.root}/{comparison_key(backfill)}",
                 "report it: another scheme must not change a result, unless sums of floats depend on their order",
@@ -184,9 +189,11 @@ def swap(store: Store, backfill: Backfill, approved: str, why: str, who: str = "
     if digest(found) != approved:
         raise Refused(
             Finding(
+                Kind.BACKFILL_APPROVAL,
                 f"{approved} was approved, the comparison is {digest(found)}",
                 f"{store.root}/{comparison_key(backfill)}",
-                f"look at it again: `coset backfills {backfill.pipeline} --number {backfill.number}`",
+                ("look at it again: ", Backfills(backfill.pipeline, backfill.number)),
+                about(approved=approved),
             )
         )
     return turn(store, backfill, found, Turn.SWAP, who=who or _who(), why=why, at=_now())
@@ -216,7 +223,13 @@ def _compared(store: Store, backfill: Backfill) -> Comparison:
     if found is None:
         where = f"{store.root}/{comparison_key(backfill)}"
         raise Refused(
-            Finding(f"{backfill} is not compared yet", where, "run `coset backfill` with the same words again")
+            Finding(
+                Kind.BACKFILL_UNREADY,
+                f"{backfill} is not compared yet",
+                where,
+                (Run(backfill.name), " goes on where it stopped"),
+                about(backfill=backfill),
+            )
         )
     return found
 

@@ -12,11 +12,14 @@ from functools import partial
 from batches.backfills.effects import Effect, check_possible, effect_of
 from batches.backfills.layers import Layers
 from batches.backfills.tables import exchange, replace_rows, restore_rows
+from partitioning import commands
+from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
 
 
@@ -92,8 +95,16 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
     if mine and mine[-1].turn is Turn.CANCEL:
         return mine[-1]
     if mine:
-        then = f"take it back instead: `coset undo {backfill.pipeline} {backfill.number}`"
-        raise Refused(Finding(f"it was put in place by {mine[0].who} at {mine[0].at}", str(backfill), then))
+        then = ("take it back instead: ", Undo(backfill.pipeline, backfill.number))
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_TURN,
+                f"it was put in place by {mine[0].who} at {mine[0].at}",
+                str(backfill),
+                then,
+                about(who=mine[0].who, at=mine[0].at),
+            )
+        )
     pipeline, number = backfill.pipeline, len(decided)
     swap = Swap(pipeline, number, backfill.number, Turn.CANCEL, backfill.batches, False, "", who=who, why=why, at=at)
     _decide(store, swap)
@@ -110,7 +121,13 @@ def cancelled_by(swap: Swap) -> Finding:
     """That a backfill was cancelled."""
     what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
     where = f"backfill {swap.backfill} of {swap.pipeline}"
-    return Finding(what, where, f"begin another: `coset backfill {swap.pipeline} --from {swap.batches[0]}`")
+    return Finding(
+        Kind.BACKFILL_HELD,
+        what,
+        where,
+        ("begin another: ", commands.Backfill(swap.pipeline, swap.batches[0], swap.batches[-1])),
+        about(who=swap.who, at=swap.at),
+    )
 
 
 def _checked(
@@ -152,30 +169,54 @@ def _decide(store: Store, swap: Swap) -> None:
     stored = decode(Swap, store.put_new(key, encode(swap)), f"{store.root}/{key}")
     if stored != swap:
         what = f"swap {swap.number} is decided otherwise: {stored.turn} of backfill {stored.backfill}"
-        raise Conflict(Finding(what, f"pipeline {swap.pipeline!r}", f"run `coset backfills {swap.pipeline}`"))
+        raise Conflict(
+            Finding(
+                Kind.BACKFILL_TURN,
+                what,
+                f"pipeline {swap.pipeline!r}",
+                Backfills(swap.pipeline),
+                about(number=swap.number, turn=stored.turn, backfill=stored.backfill),
+            )
+        )
 
 
 def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, layers: Layers) -> Iterator[Finding]:
-    then = f"run `coset backfills {backfill.pipeline}` to see what counts"
+    then = (Backfills(backfill.pipeline), " shows what counts")
     for batch in backfill.batches:
         names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
         if to is Turn.UNDO and names[-1] != backfill.name:
-            yield Finding(f"its rows are those of {names[-1]}, not of {backfill.name}", where, then)
+            yield Finding(
+                Kind.BACKFILL_TURN,
+                f"its rows are those of {names[-1]}, not of {backfill.name}",
+                where,
+                then,
+                about(rows_of=names[-1], backfill=backfill.name),
+            )
         if to is Turn.SWAP:
             if backfill.name in names:
-                yield Finding(f"{backfill.name} is in place already", where, then)
+                yield Finding(
+                    Kind.BACKFILL_TURN,
+                    f"{backfill.name} is in place already",
+                    where,
+                    then,
+                    about(backfill=backfill.name),
+                )
                 continue
             plan = layers.top(batch).plan(batch)
             if plan is None or digest(plan) != comparison.compared_with[batch]:
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
-                yield Finding(what, where, "run `coset backfill` again: it compares with what counts now")
+                yield Finding(
+                    Kind.BACKFILL_UNREADY, what, where, (Run(backfill.name), " compares with what counts now")
+                )
     changed = [state.step for state in comparison.states if not state.same]
     if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding(
+            Kind.BACKFILL_LATER,
             f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-            f"run them too: `coset backfill {backfill.pipeline} --from {backfill.batches[0]} --cascade`",
+            ("run them too: ", commands.Backfill(backfill.pipeline, backfill.batches[0], cascade=True)),
+            about(changed=changed, newest=newest),
         )
 
 

@@ -17,6 +17,7 @@ from batches.delta import Change, added, application, carry_out, entry_of, newes
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
@@ -103,7 +104,7 @@ def check_version(store_root: str, table: str, version: int) -> list[dict[str, A
     gone = [info.path for info in found if info.type is FileType.NotFound]
     if gone:
         then = "it cannot be taken back any more: run the batches again as they were"
-        raise Refused(*(Finding("the file was removed since", f"s3://{path}", then) for path in gone))
+        raise Refused(*(Finding(Kind.FILE_GONE, "the file was removed since", f"s3://{path}", then) for path in gone))
     return files
 
 
@@ -152,6 +153,7 @@ def _gone(
         return [RemoveAction(path, True, time.time_ns() // 1_000_000, held[path], {}) for path in together]
     findings = [
         Finding(
+            Kind.BACKFILL_TABLE,
             "the table does not have this file any more: it was put together with others",
             f"{log.table_uri.rstrip('/')}/{path_in(file)}",
             "a batch whose files were compacted with those of others cannot be exchanged",

@@ -6,7 +6,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, assert_never
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 if TYPE_CHECKING:  # the command line imports this module whatever it is asked for
     from batches.runners.runner import Runner
@@ -57,8 +58,24 @@ def runner(kind: RunnerKind, master: str, memory: str) -> Runner:
 def _master(kind: RunnerKind, master: str) -> str:
     if RunnerKind.at(master) is RunnerKind.CONNECT:
         needed = f"choose --runner {RunnerKind.CONNECT}, or name a master such as local[*]"
-        raise Refused(Finding(f"the runner {kind} needs a master, and this is a Spark server", master, needed))
+        raise Refused(
+            Finding(
+                Kind.ARGUMENT,
+                f"the runner {kind} needs a master, and this is a Spark server",
+                master,
+                needed,
+                about(kind=kind),
+            )
+        )
     if not _MASTER.fullmatch(master):
         masters = "name local[*], spark://host:port, yarn, k8s://…, or a Spark server as sc://host:port"
-        raise Refused(Finding(f"{master!r} is no Spark master", "--master or SPARK_MASTER", masters))
+        raise Refused(
+            Finding(
+                Kind.ARGUMENT,
+                f"{master!r} is no Spark master",
+                "--master or SPARK_MASTER",
+                masters,
+                about(master=master),
+            )
+        )
     return master

@@ -16,6 +16,7 @@ from pyspark.sql.connect.session import SparkSession
 from batches.runners.ports import is_loopback
 from batches.runners.shipped import Shipped
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 
@@ -112,7 +113,12 @@ def _channel(address: str, token: str | None) -> _Channel:
         channel = _Channel(address)
     except (PySparkException, ValueError) as error:
         raise Refused(
-            Finding(f"no address of a Spark server: {error}", address, "give one such as sc://127.0.0.1:15002")
+            Finding(
+                Kind.ARGUMENT,
+                f"no address of a Spark server: {error}",
+                address,
+                "give one such as sc://127.0.0.1:15002",
+            )
         ) from None
     channel.set("user_id", "coset")
     if token:
@@ -131,5 +137,5 @@ def _is_open(spark: SparkSession, address: str) -> bool:
             raise Gone(f"the Spark server {address} cannot be reached") from None
         if error.getGrpcStatusCode() == grpc.StatusCode.UNAUTHENTICATED:
             needed = "set SPARK_CONNECT_AUTHENTICATE_TOKEN to the one that the server was started with"
-            raise Refused(Finding("the Spark server does not accept the token", address, needed)) from None
+            raise Refused(Finding(Kind.SPARK, "the Spark server does not accept the token", address, needed)) from None
         raise

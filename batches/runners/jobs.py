@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import Event
 
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 
 # A job that was asked for is known to Spark, and can be ended there, within this.
 _KNOWN_WITHIN_SECONDS = 3
@@ -54,4 +55,4 @@ class Jobs:
 
 
 def _ended(name: str) -> CosetError:
-    return CosetError(Finding("the Spark job was ended", name, "run again"))
+    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, "run again"))

@@ -15,6 +15,7 @@ from types import TracebackType
 
 from batches.ref import BatchRef
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, answer, pieces, run_group
 
 # Forked from this process they could inherit a lock that a thread of it holds: they are forked from one that has
@@ -67,12 +68,17 @@ class Local:
             return list(answers)
         except BrokenProcessPool as error:
             raise CosetError(
-                Finding(f"a process of the pool ended: {error}", "this machine", "look at its memory, then run again")
+                Finding(
+                    Kind.RUN_ENDED,
+                    f"a process of the pool ended: {error}",
+                    "this machine",
+                    "look at its memory, then run again",
+                )
             ) from error
 
     def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:
-            raise CosetError(Finding("the task group was ended", "this process", "run again"))
+            raise CosetError(Finding(Kind.RUN_ENDED, "the task group was ended", "this process", "run again"))
         return self._answer(piece)
 
 

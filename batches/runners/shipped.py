@@ -16,8 +16,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import ClassVar
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import ALLOWED, is_allowed
+from partitioning.kinds import Kind
 
 SHIPPED = "COSET_SHIP"
 
@@ -63,7 +64,9 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
     """The files of a package or module and of those that it is in, each with its place in the archive."""
     if not is_allowed(name):
         then = f"name it in {ALLOWED} too, or do not ship it"
-        raise Refused(Finding(f"{name!r} is to be shipped, but may not be called", SHIPPED, then))
+        raise Refused(
+            Finding(Kind.SHIPPING, f"{name!r} is to be shipped, but may not be called", SHIPPED, then, about(name=name))
+        )
     *parents, _ = name.split(".")
     for count in range(1, len(parents) + 1):
         parent = _spec(".".join(parents[:count]))
@@ -86,7 +89,13 @@ def _spec(name: str) -> ModuleSpec:
         spec = None
     if spec is None:
         raise Refused(
-            Finding(f"{name!r} is to be shipped, but is not there", SHIPPED, "correct the name, or install it")
+            Finding(
+                Kind.SHIPPING,
+                f"{name!r} is to be shipped, but is not there",
+                SHIPPED,
+                "correct the name, or install it",
+                about(name=name),
+            )
         )
     return spec
 
@@ -94,5 +103,5 @@ def _spec(name: str) -> ModuleSpec:
 def _source(file: Path, name: str) -> Path:
     if file.suffix in _COMPILED or not file.is_file():
         what = f"{name!r} is to be shipped, but {file.name or name} is no source"
-        raise Refused(Finding(what, SHIPPED, "install it where tasks run"))
+        raise Refused(Finding(Kind.SHIPPING, what, SHIPPED, "install it where tasks run", about(name=name)))
     return file

@@ -20,6 +20,7 @@ from batches.runners.jobs import Jobs
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
 
@@ -106,7 +107,7 @@ class Spark:
                     lines = str(error).strip().splitlines() or [repr(error)]
                     where = f"master {self._master}"
                     raise CosetError(
-                        Finding(f"Spark cannot start: {lines[0]}", where, f"see Spark's log, {self._log}")
+                        Finding(Kind.SPARK, f"Spark cannot start: {lines[0]}", where, f"see Spark's log, {self._log}")
                     ) from error
             return self._started, self._log
 

@@ -17,6 +17,7 @@ from batches.runners import children
 from batches.runners.ports import free_ports
 from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment
 from partitioning.errors import CosetError, Finding
+from partitioning.kinds import Kind
 
 # Where a server says which file its log is.
 LOG_SETTING = "spark.coset.log"
@@ -64,7 +65,7 @@ def start_spark(master: str, log: Path) -> SparkServer:
         server.stop()
         if _TAKEN not in log.read_text(encoding="utf-8", errors="replace"):
             break
-    raise CosetError(Finding("the Spark server does not start", str(log), "read the log, then try again"))
+    raise CosetError(Finding(Kind.SPARK, "the Spark server does not start", str(log), "read the log, then try again"))
 
 
 def _start_once(master: str, log: Path) -> SparkServer:

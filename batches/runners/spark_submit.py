@@ -13,7 +13,8 @@ from batches.ref import BatchRef
 from batches.runners import children
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
 from spark_jobs.group import MEMORY, group_of
 
@@ -61,7 +62,13 @@ class SparkSubmit:
             raise failed.failed.error()
         tail = "\n".join(lines[-_TAIL:])
         raise CosetError(
-            Finding(f"spark-submit ended with exit code {code}: {tail}", where, f"see {log}, then run again")
+            Finding(
+                Kind.SPARK,
+                f"spark-submit ended with exit code {code}: {tail}",
+                where,
+                f"see {log}, then run again",
+                about(code=code),
+            )
         )
 
     def cancel(self) -> None:
@@ -120,4 +127,4 @@ def failure_name(group: int) -> str:
 
 
 def _ended(where: str) -> CosetError:
-    return CosetError(Finding("spark-submit was ended", where, "run again"))
+    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, "run again"))

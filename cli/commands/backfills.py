@@ -26,6 +26,7 @@ from cli.app import (
 )
 from cli.output import Command
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 
 
 class Input(StrEnum):
@@ -82,7 +83,9 @@ def backfill(
 
     if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
         where = "--from, --pause, --resume, --cancel"
-        raise Refused(Finding("it is not said what to do with which backfill", where, "give one of them"))
+        raise Refused(
+            Finding(Kind.ARGUMENT, "it is not said what to do with which backfill", where, "give one of them")
+        )
     root = root_of(store)
     if pause is not None:
         backfills.pause(pipeline, root, pause, why, as_json=as_json)

@@ -28,6 +28,7 @@ from cli.app import (
 )
 from cli.output import Command, console, say
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 
 
 @app.command(cls=Command)
@@ -64,7 +65,9 @@ def explain(
     from cli import plans
 
     if mermaid and as_json:
-        raise Refused(Finding("a plan is shown as JSON or as Mermaid", "--json, --mermaid", "choose one of them"))
+        raise Refused(
+            Finding(Kind.ARGUMENT, "a plan is shown as JSON or as Mermaid", "--json, --mermaid", "choose one of them")
+        )
     form = plans.Form(as_json, mermaid, svg)
     if batch is None:
         plans.explain_next(pipeline, root_of(store), settings_of(scheme, groups, limit, settings), form)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from partitioning.authoring.kept import NEW, distinct, distinct_keeps, recent, recent_keeps
 from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, cannot_write, no_key, unfinished
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import import_path
+from partitioning.kinds import Kind
 from partitioning.model.graph import Join, Keeps, Mode, Op, Step, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
@@ -71,9 +72,21 @@ class Flow(Value, frozen=True):
         where = f"repartition of {self.step}"
         findings = list(hash_findings(hash, self.key_format, where))
         if hash == OPAQUE:
-            findings.append(Finding("an opaque hash cannot place records", where, "name the hash to place them by"))
+            findings.append(
+                Finding(
+                    Kind.DECLARATION, "an opaque hash cannot place records", where, "name the hash to place them by"
+                )
+            )
         if partitions is not None and partitions < 1:
-            findings.append(Finding(f"{partitions} partitions asked for", where, "ask for 1 or more"))
+            findings.append(
+                Finding(
+                    Kind.DECLARATION,
+                    f"{partitions} partitions asked for",
+                    where,
+                    "ask for 1 or more",
+                    about(partitions=partitions),
+                )
+            )
         if not self.key:
             findings.append(no_key(self, where))
         _refuse(findings)
@@ -152,7 +165,15 @@ class Flow(Value, frozen=True):
         keys that it has, over all batches up to it.
         """
         if fan_in is not None and fan_in < 2:
-            raise Refused(Finding(f"a fan-in of {fan_in} combines nothing", f"combine of {self.step}", "use 2 or more"))
+            raise Refused(
+                Finding(
+                    Kind.DECLARATION,
+                    f"a fan-in of {fan_in} combines nothing",
+                    f"combine of {self.step}",
+                    "use 2 or more",
+                    about(fan_in=fan_in),
+                )
+            )
         sql = self.aggregated(columns)
         return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and Keeps(), fan_in=fan_in)
 
@@ -246,7 +267,7 @@ class Flow(Value, frozen=True):
         if state is not None and self.key not in state:
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
             where = f"process of {self.step}"
-            findings.append(Finding(f"{what}: state is kept by key", where, "add it to state"))
+            findings.append(Finding(Kind.DECLARATION, f"{what}: state is kept by key", where, "add it to state"))
         return self._called(
             Op.PROCESS,
             function,
@@ -302,7 +323,13 @@ class Flow(Value, frozen=True):
             findings.extend(bad_key(key, key_format, where))
         if kept and kept not in columns:
             findings.append(
-                Finding(f"the key column {kept!r} is not declared", where, "add it to columns, or name key=")
+                Finding(
+                    Kind.KEYS_DO_NOT_MEET,
+                    f"the key column {kept!r} is not declared",
+                    where,
+                    "add it to columns, or name key=",
+                    about(kept=kept),
+                )
             )
         path = ""
         try:

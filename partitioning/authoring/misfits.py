@@ -7,7 +7,8 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Join, Mode, Op
 from partitioning.model.placement import KeyFormat
 
@@ -18,14 +19,20 @@ if TYPE_CHECKING:
 def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
     """What is wrong with a new key column."""
     if not key:
-        yield Finding("'' cannot be the key column", where, "name the column that holds the key")
+        yield Finding(Kind.KEYS_DO_NOT_MEET, "'' cannot be the key column", where, "name the column that holds the key")
     if key_format not in tuple(KeyFormat):
-        yield Finding(f"unknown key format {key_format!r}", where, f"use one of {', '.join(KeyFormat)}")
+        yield Finding(
+            Kind.DECLARATION,
+            f"unknown key format {key_format!r}",
+            where,
+            f"use one of {', '.join(KeyFormat)}",
+            about(key_format=key_format),
+        )
 
 
 def no_key(flow: Flow, where: str) -> Finding:
     """That a flow without a key cannot be used so."""
-    return Finding(f"{flow.step} has no key", where, "rekey it first")
+    return Finding(Kind.KEYS_DO_NOT_MEET, f"{flow.step} has no key", where, "rekey it first", about(step=flow.step))
 
 
 def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
@@ -33,18 +40,20 @@ def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
     for flow in flows:
         if flow.unfinished and op is not Op.COMBINE:
             what = f"{flow.step} is partial: it has a row per key of each task"
-            yield Finding(what, f"{op or 'write'} of {_and(flows)}", "combine it first")
+            yield Finding(
+                Kind.DECLARATION, what, f"{op or 'write'} of {_and(flows)}", "combine it first", about(step=flow.step)
+            )
 
 
 def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
     """What keeps flows from being brought together by `op`, a join of the kind `how` or another."""
     where = f"{op} of {_and(flows)}"
     if how not in tuple(Join):
-        yield Finding(f"unknown join {how!r}", where, f"use {', '.join(Join)}")
+        yield Finding(Kind.DECLARATION, f"unknown join {how!r}", where, f"use {', '.join(Join)}", about(how=how))
     if len(flows) == 1 and op is not Op.SPARK:
-        yield Finding(f"there is nothing to {op} with", where, "name another flow")
+        yield Finding(Kind.DECLARATION, f"there is nothing to {op} with", where, "name another flow", about(op=op))
     if any(flow.pipeline is not flows[0].pipeline for flow in flows):
-        yield Finding("the flows are of different pipelines", where, "declare their streams in one")
+        yield Finding(Kind.DECLARATION, "the flows are of different pipelines", where, "declare their streams in one")
     yield from unfinished(op, flows)
     if op is Op.MERGE:
         yield from _unlike(flows, where)
@@ -54,7 +63,7 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
         aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
             what = f"SQL cannot tell the flows apart: two are named {alias!r}"
-            yield Finding(what, where, "give the step before one of them a name=")
+            yield Finding(Kind.NAME, what, where, "give the step before one of them a name=", about(alias=alias))
 
 
 def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[Finding]:
@@ -64,32 +73,58 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
         yield no_key(flow, where)
     for name, time in times.items():
         if time <= timedelta(0):
-            yield Finding(f"{name} is {time}", where, "give a time above 0")
+            yield Finding(
+                Kind.DECLARATION, f"{name} is {time}", where, "give a time above 0", about(name=name, time=time)
+            )
     for (name, time), (longer, most) in pairwise(times.items()):
         if most < time:
-            yield Finding(f"{longer} is {most}, {name} is {time}", where, f"keep for as long as {name}, or longer")
+            yield Finding(
+                Kind.DECLARATION,
+                f"{longer} is {most}, {name} is {time}",
+                where,
+                f"keep for as long as {name}, or longer",
+                about(longer=longer, most=most, name=name, time=time),
+            )
 
 
 def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
     """What keeps a flow from being written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
-        yield Finding(f"table {table!r} is written twice", flow.pipeline.name, "write each table once")
+        yield Finding(
+            Kind.NAME,
+            f"table {table!r} is written twice",
+            flow.pipeline.name,
+            "write each table once",
+            about(table=table),
+        )
     yield from unfinished(None, [flow])
     if mode not in tuple(Mode):
-        yield Finding(f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}")
+        yield Finding(Kind.DECLARATION, f"unknown mode {mode!r}", where, f"use {', '.join(Mode)}", about(mode=mode))
     if mode == Mode.UPSERT and not flow.key:
         yield no_key(flow, where)
     if mode != Mode.UPSERT and deletes is not None:
-        yield Finding(f"mode {mode!r} deletes nothing", where, f"leave deletes out, or use mode={Mode.UPSERT.value!r}")
+        yield Finding(
+            Kind.DECLARATION,
+            f"mode {mode!r} deletes nothing",
+            where,
+            f"leave deletes out, or use mode={Mode.UPSERT.value!r}",
+            about(mode=mode),
+        )
 
 
 def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
     if len({flow.step for flow in flows}) < len(flows):
-        yield Finding("a flow is merged with itself", where, "name each flow once")
+        yield Finding(Kind.DECLARATION, "a flow is merged with itself", where, "name each flow once")
     if len({(flow.key, flow.key_format) for flow in flows}) > 1:
         listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
-        yield Finding(f"flows to merge have different keys ({listed})", where, "rekey them alike")
+        yield Finding(
+            Kind.KEYS_DO_NOT_MEET,
+            f"flows to merge have different keys ({listed})",
+            where,
+            "rekey them alike",
+            about(listed=listed),
+        )
 
 
 def _and(flows: Sequence[Flow]) -> str:

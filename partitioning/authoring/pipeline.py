@@ -10,8 +10,9 @@ from typing import Any, TypeVar, Unpack, cast
 from partitioning.authoring.declared import Declared, stream_of
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import PartitionerRef
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import import_path
+from partitioning.kinds import Kind
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
@@ -55,10 +56,18 @@ class Pipeline:
         findings: list[Finding] = []
         if name == "tables":
             then = "result tables lie there; rename it"
-            findings.append(Finding("a pipeline cannot be named 'tables'", "pipeline", then))
+            findings.append(Finding(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then))
         if pipeline_of(name):
             what = f"a pipeline cannot be named {name!r}"
-            findings.append(Finding(what, "pipeline", f"a backfill of {pipeline_of(name)} lies there; rename it"))
+            findings.append(
+                Finding(
+                    Kind.NAME,
+                    what,
+                    "pipeline",
+                    f"a backfill of {pipeline_of(name)} lies there; rename it",
+                    about(name=name),
+                )
+            )
         self.name = _read(findings, check_name, name, "pipeline")
         self.source = source
         self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None
@@ -132,7 +141,13 @@ class Pipeline:
         if name not in self._flows:
             listed = ", ".join(self._flows) or "none yet"
             raise Refused(
-                Finding(f"there is no stream or step {name!r}", f"pipeline {self.name!r}", f"there are: {listed}")
+                Finding(
+                    Kind.NAME,
+                    f"there is no stream or step {name!r}",
+                    f"pipeline {self.name!r}",
+                    f"there are: {listed}",
+                    about(name=name),
+                )
             )
         return self._flows[name]
 
@@ -152,7 +167,12 @@ class Pipeline:
             expectations = tuple(_json(one) for one in expect)
         except (TypeError, ValueError) as error:
             raise Refused(
-                Finding(f"an expectation is no plain data: {error}", f"table {table!r}", "write it as JSON has it")
+                Finding(
+                    Kind.DECLARATION,
+                    f"an expectation is no plain data: {error}",
+                    f"table {table!r}",
+                    "write it as JSON has it",
+                )
             ) from error
         self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode)
 
@@ -161,7 +181,7 @@ class Pipeline:
         if flow.step.lower() in {name.lower() for name in self._flows}:
             what = f"two streams or steps are named {flow.step!r}"
             then = _DECLARE_ONCE if flow.step in self._streams else "give one of them another name="
-            raise Refused(Finding(what, f"pipeline {self.name!r}", then))
+            raise Refused(Finding(Kind.NAME, what, f"pipeline {self.name!r}", then, about(step=flow.step)))
         self._flows[flow.step] = flow
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import is_import_path
+from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.schemes import Scheme
 from partitioning.values import Value, replace
@@ -69,7 +70,7 @@ class Settings(Value, frozen=True):
         try:
             taken = _FILE(tomllib.loads(text), "")
         except tomllib.TOMLDecodeError as error:
-            raise Refused(Finding(f"it is no TOML: {error}", where, "correct it")) from error
+            raise Refused(Finding(Kind.SETTING, f"it is no TOML: {error}", where, "correct it")) from error
         except Refused as refusal:
             raise Refused(
                 *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
@@ -150,16 +151,22 @@ def _range(value: Any, place: str) -> OffsetRange:
 
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise Refused(Finding(f"{value!r} is no text", place, "write it in quotes"))
+        raise Refused(Finding(Kind.SETTING, f"{value!r} is no text", place, "write it in quotes", about(value=value)))
     return value
 
 
 def _number(least: int) -> Parser:
     def parse(value: Any, place: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused(Finding(f"{value!r} is no whole number", place, f"use {least} or more"))
+            raise Refused(
+                Finding(
+                    Kind.SETTING, f"{value!r} is no whole number", place, f"use {least} or more", about(value=value)
+                )
+            )
         if value < least:
-            raise Refused(Finding(f"{value} is too small", place, f"use {least} or more"))
+            raise Refused(
+                Finding(Kind.SETTING, f"{value} is too small", place, f"use {least} or more", about(value=value))
+            )
         return value
 
     return parse
@@ -170,13 +177,23 @@ def _partitioner(value: Any, place: str) -> PartitionerRef:
     path = arguments.pop("use", None)
     if not isinstance(path, str) or not is_import_path(path):
         what = f"{path!r} is no import path" if path is not None else "it does not say which partitioner to use"
-        raise Refused(Finding(what, place, 'write "package.module:name", or {use = "package.module:name", …}'))
+        raise Refused(
+            Finding(
+                Kind.SETTING,
+                what,
+                place,
+                'write "package.module:name", or {use = "package.module:name", …}',
+                about(path=path),
+            )
+        )
     return PartitionerRef(path, arguments)
 
 
 def _mapping(value: Any, place: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Refused(Finding(f"{value!r} is no table", place, f"write it as [{place}]"))
+        raise Refused(
+            Finding(Kind.SETTING, f"{value!r} is no table", place, f"write it as [{place}]", about(value=value))
+        )
     return dict(value)
 
 
@@ -201,7 +218,9 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
             if key in parsers:
                 taken[key] = _taken(parsers[key], inner, at, findings)
             else:
-                findings.append(Finding(f"unknown key {key!r}", at, f"use {', '.join(parsers)}"))
+                findings.append(
+                    Finding(Kind.SETTING, f"unknown key {key!r}", at, f"use {', '.join(parsers)}", about(key=key))
+                )
         if findings:
             raise Refused(*findings)
         return taken

@@ -9,7 +9,8 @@ from datetime import date, datetime, time
 from typing import Any
 
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -60,7 +61,7 @@ def value(plain: Any) -> str:
         case Mapping():
             return f"{{{', '.join(f'{key(name)} = {value(inner)}' for name, inner in plain.items())}}}"
     then = "use text, numbers, lists, tables or dates"
-    raise Refused(Finding(f"{plain!r} cannot be written as TOML", "settings", then))
+    raise Refused(Finding(Kind.SETTING, f"{plain!r} cannot be written as TOML", "settings", then, about(plain=plain)))
 
 
 def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import gcd, lcm
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from partitioning.model.plan import Input, StreamInput
 from partitioning.model.schemes import MAX, Scheme
@@ -67,7 +68,13 @@ def assign(streams: Sequence[tuple[str, int]], scheme: Scheme) -> Assignment:
     if scheme.most_records is not None:
         what = f"scheme {scheme} goes by the records of a batch, of which partition counts say nothing"
         raise Refused(
-            Finding(what, "scheme", "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records")
+            Finding(
+                Kind.SCHEME,
+                what,
+                "scheme",
+                "use max, cogroup, elastic(F) or tasks(L); `coset schemes` knows records",
+                about(scheme=scheme),
+            )
         )
     if scheme == MAX:
         return Assignment(str(scheme), assign_each(readings))
@@ -194,17 +201,27 @@ class _Dealing:
 def _check(streams: Sequence[tuple[str, int]]) -> None:
     findings = []
     if not streams:
-        findings.append(Finding("no streams to assign", "streams", "name at least one, as views=8"))
+        findings.append(Finding(Kind.ARGUMENT, "no streams to assign", "streams", "name at least one, as views=8"))
     names = Counter(name for name, _ in streams)
     for name in sorted(name for name, count in names.items() if count > 1):
-        findings.append(Finding(f"stream {name!r} is named twice", name, "name each stream once"))
+        findings.append(
+            Finding(Kind.ARGUMENT, f"stream {name!r} is named twice", name, "name each stream once", about(name=name))
+        )
     for name, count in streams:
         try:
             check_name(name, "stream")
         except Refused as refusal:
             findings.extend(refusal.findings)
         if count < 1:
-            findings.append(Finding(f"stream {name!r} has {count} partitions", name, "a stream has at least 1"))
+            findings.append(
+                Finding(
+                    Kind.ARGUMENT,
+                    f"stream {name!r} has {count} partitions",
+                    name,
+                    "a stream has at least 1",
+                    about(name=name, count=count),
+                )
+            )
     if findings:
         raise Refused(*findings)
 
@@ -219,7 +236,9 @@ def _check_size(readings: Sequence[Reading], cosets: int) -> None:
 def _too_large(tasks: int, reads: int) -> Finding:
     divides = "use a number of tasks that divides, or is a multiple of, the partition counts"
     return Finding(
+        Kind.SCHEME,
         f"{tasks:,} tasks would read {reads:,} stream partitions, more than {MOST_READS:,}",
         "scheme",
         divides if tasks <= MOST_READS else f"use at most {MOST_READS:,} tasks",
+        about(tasks=tasks, reads=reads),
     )

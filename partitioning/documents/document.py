@@ -17,7 +17,8 @@ import msgspec
 
 from partitioning.documents.plan_form import from_form, to_form
 from partitioning.documents.upgrades import steps_from
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.values import Document
 from partitioning.version import VERSION
@@ -133,7 +134,8 @@ def _version(kind: type[Document], form: Any, members: Mapping[str, msgspec.Raw]
         raise Refused(_corrupt(where, f"is {form!r}, not {kind.FORMAT!r}"))
     if (version := int(match["version"])) > int(current):
         what = f"the document is {form}, and this Coset, {VERSION}, reads up to {kind.FORMAT}"
-        raise Refused(Finding(what, where, f"use {_writer(members)}, or a newer one; nothing was changed"))
+        then = f"use {_writer(members)}, or a newer one; nothing was changed"
+        raise Refused(Finding(Kind.DOCUMENT_FORMAT, what, where, then, about(form=form)))
     return version
 
 
@@ -219,4 +221,9 @@ def _members(document: Document) -> dict[str, Any]:
 
 
 def _corrupt(where: str, what: str) -> Finding:
-    return Finding(f"the document {what}", where, "restore it from a backup; it is never rebuilt by guessing")
+    return Finding(
+        Kind.DOCUMENT_DAMAGED,
+        f"the document {what}",
+        where,
+        "restore it from a backup; it is never rebuilt by guessing",
+    )

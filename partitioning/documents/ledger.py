@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TypeVar
 
+from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.numbered import numbered
 from partitioning.documents.store import S3Store, Store
-from partitioning.errors import Conflict, Finding, Refused
+from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, key_of, pipeline_of
 from partitioning.model.failure import Failure
 from partitioning.model.offsets import check_name
@@ -58,13 +60,29 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     root, *key = uri.rsplit("/", 3)
     match = re.fullmatch(r"([^/]+)/plans/([0-9]+)\.json\.gz", "/".join(key))
     if match is None:
-        raise Refused(Finding(f"{uri!r} is no plan's URI", "plan", "use the one that planning gave"))
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNKNOWN,
+                f"{uri!r} is no plan's URI",
+                "plan",
+                "use the one that planning gave",
+                about(uri=uri),
+            )
+        )
     ledger = Ledger(S3Store(root), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:
-        raise Refused(Finding("there is no such plan", uri, "use the URI that planning gave"))
+        raise Refused(Finding(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave"))
     if (stored := digest(plan)) != expected:
-        raise Refused(Finding(f"the plan is {stored}, meant was {expected}", uri, "plan again: it was replaced"))
+        raise Refused(
+            Finding(
+                Kind.DOCUMENTS_DISAGREE,
+                f"the plan is {stored}, meant was {expected}",
+                uri,
+                "plan again: it was replaced",
+                about(stored=stored, expected=expected),
+            )
+        )
     return ledger, plan
 
 
@@ -147,9 +165,11 @@ class Ledger:
         if (stored.decision, stored.plan) != (verdict.decision, verdict.plan):
             raise Conflict(
                 Finding(
+                    Kind.BATCH_DECIDED,
                     f"batch {verdict.batch} is already decided: {stored.decision} ({stored.why})",
                     self.uri(self.key("verdicts", verdict.batch)),
-                    "run `coset status` to see where the pipeline stands",
+                    (Status(self.pipeline), " shows where the pipeline stands"),
+                    about(batch=verdict.batch, decision=stored.decision),
                 )
             )
         return stored
@@ -173,9 +193,11 @@ class Ledger:
             if decided is None:
                 raise Refused(
                     Finding(
+                        Kind.DOCUMENT_MISSING,
                         f"batch {child.batch} is planned, but batch {before.batch} is undecided",
                         self.uri(self.key("verdicts", before.batch)),
                         "restore the verdict from a backup",
+                        about(batch=child.batch, undecided=before.batch),
                     )
                 )
             published, child = (before if _says_publish(decided) else None), before
@@ -233,18 +255,22 @@ class Ledger:
         if plan is None:
             raise Refused(
                 Finding(
+                    Kind.DOCUMENT_MISSING,
                     f"there are later plans, but no plan of batch {batch}",
                     self.uri(self.key("plans", batch)),
                     "restore it from a backup",
+                    about(batch=batch),
                 )
             )
         names = {self.pipeline, self.original.pipeline} if self.original else {self.pipeline}
         if plan.pipeline not in names or plan.batch != batch:
             raise Refused(
                 Finding(
+                    Kind.DOCUMENTS_DISAGREE,
                     f"this is the plan of batch {plan.batch} of {plan.pipeline!r}",
                     self.uri(self.key("plans", batch)),
                     "restore the right one from a backup",
+                    about(batch=plan.batch, pipeline=plan.pipeline),
                 )
             )
         return plan
@@ -254,9 +280,11 @@ class Ledger:
         if verdict is not None and verdict.plan != digest(plan):
             raise Refused(
                 Finding(
+                    Kind.DOCUMENTS_DISAGREE,
                     f"the verdict is on plan {verdict.plan}, but batch {plan.batch} is {digest(plan)}",
                     self.uri(self.key("verdicts", plan.batch)),
                     "restore plan and verdict from a backup",
+                    about(batch=plan.batch, plan=digest(plan), found=verdict.plan),
                 )
             )
         return verdict
@@ -265,10 +293,14 @@ class Ledger:
         if plan.parent != digest(parent):
             raise Refused(
                 Finding(
+                    Kind.DOCUMENTS_DISAGREE,
                     f"batch {plan.batch} names {plan.parent} as its parent, but batch {parent.batch} "
                     f"is {digest(parent)}",
                     self.uri(self.key("plans", parent.batch)),
                     "restore the plans from a backup",
+                    about(
+                        batch=plan.batch, parent=plan.parent, parent_batch=parent.batch, parent_parent=digest(parent)
+                    ),
                 )
             )
 

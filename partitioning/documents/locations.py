@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from partitioning.documents.document import decode, encode
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 from partitioning.values import Document
@@ -50,9 +51,11 @@ def check_location(location: str) -> str:
     if not location.isprintable() or not location.strip() or len(location) > LONGEST_LOCATION:
         raise Refused(
             Finding(
+                Kind.LOCATION,
                 f"{location[: LONGEST_LOCATION + 1]!r} is no location",
                 "location",
                 f"use 1 to {LONGEST_LOCATION} printable characters, as in a host's name",
+                about(location=location[: LONGEST_LOCATION + 1]),
             )
         )
     return location

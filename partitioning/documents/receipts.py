@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from partitioning.commands import Replan, Run, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import states_left
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import (
     Left,
@@ -44,7 +46,7 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
     for receipt in stored:
         where = _where(ledger, plan, attempt, receipt.group)
         wrong = (what for task in receipt.tasks for what in (*_misread(plan, left, task), *_misleft(plan, task)))
-        findings.extend(Finding(what, where, then) for what in wrong)
+        findings.extend(Finding(Kind.TASK_FILES, what, where, then) for what in wrong)
     if findings:
         raise Refused(*findings)
     return tuple(stored)
@@ -83,17 +85,19 @@ def _where(ledger: Ledger, plan: Plan, attempt: int, group: int) -> str:
     return ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group}"))
 
 
-def _not_of_this_plan(plan: Plan) -> str:
-    return f"run {plan_anew(plan.pipeline)}: the receipt is not one of this plan"
+def _not_of_this_plan(plan: Plan) -> Then:
+    return Replan(plan.pipeline), ": the receipt is not one of this plan"
 
 
 def _missing(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Finding:
     uri = ledger.uri(ledger.key("plans", plan.batch))
     command = f"spark-submit spark_jobs/run_group.py --plan {uri} --digest {digest(plan)} --group {group.group}"
     return Finding(
+        Kind.BATCH_UNRUN,
         f"task group {group.group} of batch {plan.batch} has no receipt: it has not run to its end",
         _where(ledger, plan, attempt, group.group),
-        f"run `coset run {plan.pipeline}`, or that group alone: `{command}`",
+        (Run(plan.pipeline), f", or that group alone: `{command}`"),
+        about(group=group.group, batch=plan.batch),
     )
 
 
@@ -101,15 +105,27 @@ def _of_another(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup, rece
     """Where a receipt is of another plan, attempt or group, or not of just its tasks."""
     where, then = _where(ledger, plan, attempt, group.group), _not_of_this_plan(plan)
     if receipt.plan != digest(plan):
-        yield Finding(f"the receipt is of plan {receipt.plan}, not of {digest(plan)}", where, then)
+        yield Finding(
+            Kind.TASK_FILES,
+            f"the receipt is of plan {receipt.plan}, not of {digest(plan)}",
+            where,
+            then,
+            about(plan=digest(plan), found=receipt.plan),
+        )
         return
     if (receipt.group, receipt.attempt) != (group.group, attempt):
-        yield Finding(f"the receipt is of group {receipt.group}, attempt {receipt.attempt}", where, then)
+        yield Finding(
+            Kind.TASK_FILES,
+            f"the receipt is of group {receipt.group}, attempt {receipt.attempt}",
+            where,
+            then,
+            about(group=receipt.group, attempt=receipt.attempt),
+        )
     counts = Counter(task.task for task in receipt.tasks)
     for task in sorted(set(group.tasks) | set(counts)):
         if counts[task] != (task in group.tasks):
             what = f"task {task} has {counts[task]} receipts, planned is {int(task in group.tasks)}"
-            yield Finding(what, where, then)
+            yield Finding(Kind.TASK_FILES, what, where, then, about(task=task, counts=counts[task]))
 
 
 def _misread(plan: Plan, left: Left, receipt: TaskReceipt) -> Iterator[str]:

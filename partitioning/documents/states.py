@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from partitioning.commands import Replan
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Left, left_in
 from partitioning.model.plan import Plan, StateInput, StateRun
@@ -44,15 +46,27 @@ class StateFiles:
         """The files of a run of a state. Raises Refused if they are not those that the plan was made from."""
         verdict = self._verdict(run)
         where = self._ledger.uri(self._ledger.key("verdicts", run.batch))
-        then = f"restore the document from a backup, or {plan_anew(self._plan.pipeline)}"
+        then = ("restore the document from a backup, or ", Replan(self._plan.pipeline))
         if verdict is None or digest(verdict) != run.verdict:
             there = "is gone" if verdict is None else f"has the digest {digest(verdict)}"
-            raise Refused(Finding(f"the verdict {run.verdict}, which names {read.name}, {there}", where, then))
+            raise Refused(
+                Finding(
+                    Kind.STATE_GONE,
+                    f"the verdict {run.verdict}, which names {read.name}, {there}",
+                    where,
+                    then,
+                    about(verdict=run.verdict, state=read.name),
+                )
+            )
         named = (file for file in verdict.artefacts if (file.role, file.name) == (Role.STATE, read.name))
         files = tuple(sorted(named, key=lambda file: (file.task, file.path)))
         if (records := sum(file.records for file in files)) != run.records:
             what = f"it names {records:,} records of {read.name}, planned are {run.records:,}"
-            raise Refused(Finding(what, where, then))
+            raise Refused(
+                Finding(
+                    Kind.STATE_GONE, what, where, then, about(state=read.name, records=records, planned=run.records)
+                )
+            )
         return files
 
     def _verdict(self, run: StateRun) -> Verdict | None:

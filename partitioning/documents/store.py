@@ -33,7 +33,9 @@ from botocore.exceptions import (
 from botocore.utils import parse_timestamp
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.commands import Repeat
+from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 _LOST_RACE = {"PreconditionFailed", "412"}
@@ -115,7 +117,15 @@ class S3Store:
     def __init__(self, root: str) -> None:
         parts = urlsplit(root)
         if parts.scheme != "s3" or not parts.netloc:
-            raise Refused(Finding(f"{root!r} is no S3 URI", "store", "write it as s3://bucket/prefix"))
+            raise Refused(
+                Finding(
+                    Kind.STORE_ADDRESS,
+                    f"{root!r} is no S3 URI",
+                    "store",
+                    "write it as s3://bucket/prefix",
+                    about(root=root),
+                )
+            )
         self.root = root.rstrip("/")
         self._bucket = parts.netloc
         self._prefix = parts.path.strip("/") + "/" if parts.path.strip("/") else ""
@@ -165,13 +175,19 @@ class S3Store:
             if stored is not None:
                 return stored
             raise OutcomeUnknown(
-                Finding(f"the write was not answered: {cause}", self._uri(key), "run the same command again")
+                Finding(
+                    Kind.STORE_UNKNOWN,
+                    f"the write was not answered: {cause}",
+                    self._uri(key),
+                    Repeat(),
+                )
             ) from cause
         raise OutcomeUnknown(
             Finding(
+                Kind.STORE_UNREACHABLE,
                 f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
                 self._uri(key),
-                "run the same command again",
+                Repeat(),
             )
         )
 
@@ -247,16 +263,21 @@ class S3Store:
         except NoCredentialsError as error:
             raise Refused(
                 Finding(
-                    "there are no S3 credentials", self._uri(key), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                    Kind.STORE_DENIED,
+                    "there are no S3 credentials",
+                    self._uri(key),
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
                 )
             ) from error
         except (BotoCoreError, ValueError) as error:
             endpoint = os.environ.get("AWS_ENDPOINT_URL", "AWS")
             raise Unreachable(
                 Finding(
+                    Kind.STORE_UNREACHABLE,
                     f"the store at {endpoint} cannot be reached: {error}",
                     self._uri(key),
                     "check that it runs and that AWS_ENDPOINT_URL names it",
+                    about(endpoint=endpoint),
                 )
             ) from error
 
@@ -264,20 +285,44 @@ class S3Store:
         code = _code(error)
         if code == "NoSuchBucket":
             return Refused(
-                Finding(f"there is no bucket {self._bucket!r}", self._uri(key), "create it, or correct the URI")
+                Finding(
+                    Kind.STORE_ADDRESS,
+                    f"there is no bucket {self._bucket!r}",
+                    self._uri(key),
+                    "create it, or correct the URI",
+                    about(bucket=self._bucket),
+                )
             )
         if code in _DENIED:
             return Refused(
                 Finding(
+                    Kind.STORE_DENIED,
                     f"the store denies access ({code})",
                     self._uri(key),
                     "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy",
+                    about(code=code),
                 )
             )
         if code == "RequestTimeTooSkewed":
-            return Refused(Finding(f"the store answered {code}", self._uri(key), "set this machine's clock"))
+            return Refused(
+                Finding(
+                    Kind.STORE_DENIED,
+                    f"the store answered {code}",
+                    self._uri(key),
+                    "set this machine's clock",
+                    about(code=code),
+                )
+            )
         kind = Unreachable if _is_server_fault(error) else Refused
-        return kind(Finding(f"the store answered {code}: {error}", self._uri(key), "run the same command again"))
+        return kind(
+            Finding(
+                Kind.STORE_UNREACHABLE,
+                f"the store answered {code}: {error}",
+                self._uri(key),
+                Repeat(),
+                about(code=code),
+            )
+        )
 
 
 def _client() -> Any:

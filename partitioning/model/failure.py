@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
-from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.commands import Then
+from partitioning.errors import About, Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.kinds import Kind
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Document, Value
 
@@ -44,26 +46,45 @@ class Done(Value, frozen=True, tag="done", tag_field="outcome"):
     found: int = 0
 
 
+class Told(Value, frozen=True, omit_defaults=True):
+    """A finding on its way. Versions of Coset before this one told no kind."""
+
+    what: str
+    where: str
+    then: Then
+    kind: Kind = Kind.OLDER
+    about: About = ()
+
+    @classmethod
+    def of(cls, finding: Finding) -> Told:
+        """A finding, to be sent."""
+        return cls(finding.what, finding.where, finding.next, finding.kind, finding.about)
+
+    def finding(self) -> Finding:
+        """The finding again."""
+        return Finding(self.kind, self.what, self.where, self.then, self.about)
+
+
 class Failed(Value, frozen=True, tag="failed", tag_field="outcome"):
     """Tasks, or a task group, ended with an error.
 
-    >>> failed = Failed.of(Refused(Finding("it is wrong", "here", "correct it")))
+    >>> failed = Failed.of(Refused(Finding(Kind.SQL, "it is wrong", "here", "correct it")))
     >>> failed.kind.value, type(failed.error()).__name__
     ('refused', 'Refused')
     """
 
     kind: ErrorKind
-    findings: tuple[Finding, ...]
+    findings: tuple[Told, ...]
 
     @classmethod
     def of(cls, error: CosetError) -> Failed:
         """An error as a value."""
         kinds = {kind.error: kind for kind in ErrorKind}
-        return cls(kinds[type(error)], error.findings)
+        return cls(kinds[type(error)], tuple(Told.of(finding) for finding in error.findings))
 
     def error(self) -> CosetError:
         """The error again."""
-        return self.kind.error(*self.findings)
+        return self.kind.error(*(told.finding() for told in self.findings))
 
 
 Answer = Done | Failed
@@ -82,7 +103,8 @@ class Failure(Document, frozen=True):
 def together(failed: Sequence[CosetError]) -> CosetError:
     """Several errors as one: the findings of all, each once, and the kind with the highest exit code.
 
-    >>> one, other = Refused(Finding("a", "here", "do")), Unreachable(Finding("b", "there", "wait"))
+    >>> one = Refused(Finding(Kind.SQL, "a", "here", "do"))
+    >>> other = Unreachable(Finding(Kind.SPARK, "b", "there", "wait"))
     >>> both = together([one, other, one])
     >>> type(both).__name__, [finding.what for finding in both.findings]
     ('Unreachable', ['a', 'b'])

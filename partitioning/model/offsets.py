@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -23,9 +24,11 @@ def check_name(name: str, noun: str) -> str:
     if not _NAME.fullmatch(name) or name in {".", ".."}:
         raise Refused(
             Finding(
+                Kind.NAME,
                 f"{name!r} is no name for a {noun}",
                 f"{noun} {name!r}",
                 "use 1 to 249 letters, digits, dots, dashes and underscores",
+                about(name=name),
             )
         )
     return name
@@ -48,9 +51,11 @@ class StreamPartition(Value, frozen=True, order=True):
         if self.partition < 0:
             raise Refused(
                 Finding(
+                    Kind.ARGUMENT,
                     f"partition {self.partition} of {self.stream} is negative",
                     self.stream,
                     "partitions are numbered from 0",
+                    about(partition=self.partition, stream=self.stream),
                 )
             )
 
@@ -62,7 +67,15 @@ class StreamPartition(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _PARTITION.fullmatch(text)
         if match is None:
-            raise Refused(Finding(f"{text!r} is no stream partition", repr(text), "write it as flights-3"))
+            raise Refused(
+                Finding(
+                    Kind.ARGUMENT,
+                    f"{text!r} is no stream partition",
+                    repr(text),
+                    "write it as flights-3",
+                    about(text=text),
+                )
+            )
         return cls(match["stream"], int(match["partition"]))
 
 
@@ -97,9 +110,11 @@ class OffsetRange(Value, frozen=True, order=True):
         if not 0 <= self.start <= self.end <= _LAST_OFFSET:
             raise Refused(
                 Finding(
+                    Kind.ARGUMENT,
                     f"[{self.start},{self.end}) is no range of offsets",
                     str(self.partition),
                     "a range starts at 0 or later, ends at or after its start and has 64-bit offsets",
+                    about(start=self.start, end=self.end),
                 )
             )
 
@@ -114,5 +129,13 @@ class OffsetRange(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused on anything else."""
         match = _RANGE.fullmatch(text)
         if match is None:
-            raise Refused(Finding(f"{text!r} is no range of offsets", repr(text), "write it as flights-3@[100,250)"))
+            raise Refused(
+                Finding(
+                    Kind.ARGUMENT,
+                    f"{text!r} is no range of offsets",
+                    repr(text),
+                    "write it as flights-3@[100,250)",
+                    about(text=text),
+                )
+            )
         return cls(StreamPartition.parse(match["partition"]), int(match["start"]), int(match["end"]))

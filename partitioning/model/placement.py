@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
 from partitioning.imports import is_import_path
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 MURMUR2 = "murmur2"
@@ -99,7 +100,13 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
     """What is wrong with a declared hash. Nothing is imported: that a function exists is seen when it is used."""
     if name not in HASHES and not is_import_path(name):
         known = ", ".join(HASHES)
-        yield Finding(f"unknown hash {name!r}", where, f"use one of {known}, or package.module:function")
+        yield Finding(
+            Kind.DECLARATION,
+            f"unknown hash {name!r}",
+            where,
+            f"use one of {known}, or package.module:function",
+            about(name=name),
+        )
     if name == JAVA and key_format == KeyFormat.BYTES:
         yield no_java_hash(where)
 
@@ -107,4 +114,9 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
 def no_java_hash(where: str) -> Finding:
     """What is wrong with bytes as keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"
-    return Finding(what, where, f"declare how its producers place keys: {MURMUR2}, {OPAQUE} or package.module:function")
+    return Finding(
+        Kind.DECLARATION,
+        what,
+        where,
+        f"declare how its producers place keys: {MURMUR2}, {OPAQUE} or package.module:function",
+    )

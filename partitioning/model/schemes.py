@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import gcd
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 _TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks|records)(?:\((?P<number>-?[0-9]{1,18})\))?")
@@ -38,10 +39,18 @@ class Scheme(Value, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if (self.number is None) != (self.kind in {SchemeKind.MAX, SchemeKind.COGROUP}):
-            raise Refused(Finding(f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT))
+            raise Refused(Finding(Kind.SCHEME, f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT))
         if self.number is not None and self.number < 1:
             noun = "records a task" if self.kind is SchemeKind.RECORDS else "tasks"
-            raise Refused(Finding(f"{self} asks for {self.number} {noun}", "scheme", _NEXT))
+            raise Refused(
+                Finding(
+                    Kind.SCHEME,
+                    f"{self} asks for {self.number} {noun}",
+                    "scheme",
+                    _NEXT,
+                    about(scheme=self),
+                )
+            )
 
     def __str__(self) -> str:
         return str(self.kind.value) if self.number is None else f"{self.kind}({self.number})"
@@ -51,7 +60,7 @@ class Scheme(Value, frozen=True, order=True):
         """Read back what `str` printed. Raises Refused for an unknown scheme or a count below 1."""
         match = _TEXT.fullmatch(text.strip())
         if match is None:
-            raise Refused(Finding(f"unknown scheme {text!r}", "scheme", _NEXT))
+            raise Refused(Finding(Kind.SCHEME, f"unknown scheme {text!r}", "scheme", _NEXT, about(text=text)))
         return cls(SchemeKind(match["kind"]), int(match["number"]) if match["number"] else None)
 
     def tasks(self, counts: Sequence[int]) -> int:

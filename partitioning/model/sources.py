@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.values import Value
 
 _BROKER = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
@@ -59,12 +60,14 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
             if uri.startswith("s3://"):
                 return ()
             then = "write it as s3://bucket/topics, or as kafka://host:port"
-            return (Finding(f"source {uri!r} is no S3 URI", where, then),)
+            return (Finding(Kind.DECLARATION, f"source {uri!r} is no S3 URI", where, then, about(uri=uri)),)
         case KafkaSource(brokers):
             then = "write it as kafka://host:port[,host:port]; what else clients need stands in COSET_KAFKA_PROPERTIES"
             # A word before an @ may be a password.
             return tuple(
-                Finding(f"broker {broker.rpartition('@')[2]!r} of the source is no host:port", where, then)
+                Finding(
+                    Kind.DECLARATION, f"broker {broker.rpartition('@')[2]!r} of the source is no host:port", where, then
+                )
                 for broker in brokers
                 if not _is_address(broker)
             )

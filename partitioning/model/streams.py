@@ -10,7 +10,8 @@ from typing import Literal, assert_never
 
 from msgspec import UNSET, UnsetType
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
@@ -94,7 +95,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
     match = _SPARSE.fullmatch(offsets)
     if match is None:
         then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
-        raise Refused(Finding(f"unknown offsets {offsets!r}", where, then))
+        raise Refused(Finding(Kind.DECLARATION, f"unknown offsets {offsets!r}", where, then, about(offsets=offsets)))
     return Sparse(int(match["gap"] or USUAL_GAP))
 
 

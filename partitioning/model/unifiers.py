@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 
 def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
@@ -22,9 +23,21 @@ def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
     """
     findings = []
     if parts < 1:
-        findings.append(Finding(f"{parts} parts cannot be combined", "unifiers", "give 1 or more"))
+        findings.append(
+            Finding(
+                Kind.DECLARATION, f"{parts} parts cannot be combined", "unifiers", "give 1 or more", about(parts=parts)
+            )
+        )
     if fan_in is not None and fan_in < 2:
-        findings.append(Finding(f"a fan-in of {fan_in} combines nothing", "unifiers", "use 2 or more"))
+        findings.append(
+            Finding(
+                Kind.DECLARATION,
+                f"a fan-in of {fan_in} combines nothing",
+                "unifiers",
+                "use 2 or more",
+                about(fan_in=fan_in),
+            )
+        )
     if findings:
         raise Refused(*findings)
     widths: list[int] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
@@ -67,9 +68,11 @@ def _no_such_partitions(streams: Sequence[Stream], starts: Mapping[str, int]) ->
         stream, _, partition = name.rpartition("-")
         if not (partition.isdecimal() and int(partition) < counts.get(stream, 0)):
             yield Finding(
+                Kind.SETTING,
                 f"{name!r} is no partition of a stream that is read batch by batch",
                 "starts in the settings",
                 f"write stream-partition; the streams are {', '.join(n for n, count in counts.items() if count)}",
+                about(name=name),
             )
 
 
@@ -78,7 +81,13 @@ def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) 
     for loss in accepted:
         if loss.partition.partition >= counts.get(loss.partition.stream, 0):
             what = f"{loss.partition} is no partition of a stream"
-            yield Finding(what, "--accept-loss", f"the streams are {', '.join(counts)}")
+            yield Finding(
+                Kind.LOSS_UNFOUNDED,
+                what,
+                "--accept-loss",
+                f"the streams are {', '.join(counts)}",
+                about(partition=loss.partition),
+            )
 
 
 def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
@@ -88,22 +97,32 @@ def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -
     count = len(last.partitions) if last else stream.partitions
     if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
         what = f"partitions {numbers} were found, but {stream.partitions} are declared"
-        yield Finding(what, where, "declare the topic's partition count")
+        yield Finding(
+            Kind.PARTITIONS,
+            what,
+            where,
+            "declare the topic's partition count",
+            about(numbers=numbers, partitions=stream.partitions),
+        )
     elif last is not None:
         for partition in discovery.partitions[stream.partitions :]:
             if partition.end != (committed := last.partitions[partition.partition].end):
                 yield Finding(
+                    Kind.PARTITIONS,
                     f"the partition is gone, as {stream.partitions} of {count} are declared, "
                     f"but {committed} is committed and its offsets end at {partition.end}",
                     f"{StreamPartition(stream.name, partition.partition)} in {stream.source}",
                     f"declare {count} partitions until a batch has read it to its end",
+                    about(partitions=stream.partitions, count=count, committed=committed, end=partition.end),
                 )
         if stream.table and count != stream.partitions:
             yield Finding(
+                Kind.PARTITIONS,
                 f"the table's partition count changed from {count} to {stream.partitions}: "
                 "its latest record of a key may lie in either of two partitions, whose offsets do not compare",
                 where,
                 "keep the count, or land the table anew and give it another stream name",
+                about(count=count, partitions=stream.partitions),
             )
 
 
@@ -112,9 +131,11 @@ def _offsets(
 ) -> Iterator[Finding]:
     if discovered.end < committed:
         yield Finding(
+            Kind.STREAM_RESET,
             f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
             f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
             "restore the landed files, or give the new topic another stream name",
+            about(end=discovered.end, committed=committed),
         )
         return
     unread = next((file.start for file in discovered.files if file.end > committed), committed)
@@ -122,10 +143,12 @@ def _offsets(
         hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
         if explained(stream, hole, accepted) is Explained.NOBODY:
             yield Finding(
+                Kind.STREAM_LOST,
                 f"offsets start at {unread}, but only those before {committed} are committed: "
                 f"[{committed},{unread}) is lost",
                 f"{hole.partition} in {stream.source}",
                 _make_good(stream, hole),
+                about(unread=unread, committed=committed),
             )
 
 
@@ -149,9 +172,11 @@ def _not_lost(
     for loss in accepted:
         if loss.end > committed and not any(covers(loss, hole) for hole in holes):
             yield Finding(
+                Kind.LOSS_UNFOUNDED,
                 f"{loss} is accepted as lost, but it is not: {listed(holes) or 'no offset'} is missing there",
                 "--accept-loss",
                 "leave it out, or give the range as the error named it",
+                about(loss=loss),
             )
 
 
@@ -160,11 +185,13 @@ def _cut_file(stream: Stream, discovered: DiscoveredPartition, start: int) -> It
     for file in discovered.files:
         if file.missing and file.start < start < file.end:
             yield Finding(
+                Kind.STREAM_START,
                 f"offset {start} is within a file of {file.records:,} records with the offsets "
                 f"[{file.start},{file.end}), so how many of them are left is not known",
                 f"{StreamPartition(stream.name, discovered.partition)} in {file.path}",
                 f"begin with a file, at offset {file.start} or {file.end}, or land the records from {start} on in a "
                 "file of their own",
+                about(start=start, records=file.records, begins=file.start, ends=file.end),
             )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import assert_never
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.leaving import parts_of
 from partitioning.model.plan import (
     Exchange,
@@ -61,14 +62,32 @@ def _names(plan: Plan) -> Iterator[Finding]:
         ("steps", [step.name for stage in plan.stages for step in stage.steps]),
     ):
         if twice := _twice(names):
-            yield Finding(f"{noun} are there twice: {listed(twice)}", where, "give steps other names")
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"{noun} are there twice: {listed(twice)}",
+                where,
+                "give steps other names",
+                about(twice=twice),
+            )
     for stage in plan.stages:
         if twice := _twice([source.name for source in stage.inputs]):
-            yield Finding(f"inputs are there twice: {listed(twice)}", f"stage {stage.name}", "give steps other names")
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"inputs are there twice: {listed(twice)}",
+                f"stage {stage.name}",
+                "give steps other names",
+                about(twice=twice),
+            )
     stages = {stage.name for stage in plan.stages}
     for exchange in plan.exchanges:
         if exchange.stage not in stages:
-            yield Finding(f"there is no stage {exchange.stage} to write it", f"exchange {exchange.name}", NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"there is no stage {exchange.stage} to write it",
+                f"exchange {exchange.name}",
+                NEXT,
+                about(stage=exchange.stage),
+            )
     yield from _declarations(plan)
 
 
@@ -78,9 +97,21 @@ def _declarations(plan: Plan) -> Iterator[Finding]:
     for stage in plan.stages:
         for read in stage.streams:
             if read.name not in streams:
-                yield Finding(f"it reads {read.name}, which is no stream", f"stage {stage.name}", NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"it reads {read.name}, which is no stream",
+                    f"stage {stage.name}",
+                    NEXT,
+                    about(read=read.name),
+                )
             elif not _as_declared(read, streams[read.name]):
-                yield Finding(f"it reads {read.name} otherwise than it is declared", f"stage {stage.name}", NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"it reads {read.name} otherwise than it is declared",
+                    f"stage {stage.name}",
+                    NEXT,
+                    about(read=read.name),
+                )
 
 
 def _as_declared(read: StreamInput, declared: Stream) -> bool:
@@ -95,16 +126,29 @@ def _streams(plan: Plan) -> Iterator[Finding]:
     for stream in plan.streams:
         partitions = tuple(stream.partitions)
         if [partition.partition for partition in partitions] != list(range(stream.declared.partitions)):
-            yield Finding("the plan does not hold every partition once, in order", f"stream {stream.name!r}", NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                "the plan does not hold every partition once, in order",
+                f"stream {stream.name!r}",
+                NEXT,
+            )
         for partition in partitions:
             if not 0 <= partition.start <= partition.end:
                 where = f"{stream.name}-{partition.partition}"
-                yield Finding(f"[{partition.start},{partition.end}) is no range of offsets", where, NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"[{partition.start},{partition.end}) is no range of offsets",
+                    where,
+                    NEXT,
+                    about(start=partition.start, end=partition.end),
+                )
             else:
                 yield from misfiled(plan, stream, partition)
     read = {stream.name for stage in plan.stages for stream in stage.streams}
     if lost := sorted({stream.name for stream in plan.streams} - read):
-        yield Finding(f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT)
+        yield Finding(
+            Kind.PLAN_UNSOUND, f"streams are in no stage: {listed(lost)}", f"batch {plan.batch}", NEXT, about(lost=lost)
+        )
 
 
 class _Handed:
@@ -131,7 +175,13 @@ class _Handed:
         for stream, partitions in self._parts(stage).items():
             wanted = self._streams[stream] if works or stream not in moves else self._moved(moves[stream])
             if sorted(partitions) != list(wanted):
-                yield Finding(f"it does not read every partition of {stream} once", f"stage {stage.name}", NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"it does not read every partition of {stream} once",
+                    f"stage {stage.name}",
+                    NEXT,
+                    about(stream=stream),
+                )
 
     def _parts(self, stage: Stage) -> dict[str, list[int]]:
         """The partitions of each stream that a stage reads, where they lie and from exchanges."""
@@ -157,7 +207,7 @@ class _Handed:
             case _:
                 assert_never(read)
         if wrong:
-            yield Finding(wrong, f"stage {stage.name}", NEXT)
+            yield Finding(Kind.PLAN_UNSOUND, wrong, f"stage {stage.name}", NEXT)
 
     def _no_exchange(self, stage: Stage, read: ExchangeInput) -> str | None:
         exchange = self._exchanges.get(read.name)
@@ -187,23 +237,49 @@ class _Handed:
         """An exchange must be written by those who have its records, be read, and be combined level by level."""
         where, stage = f"exchange {exchange.name}", self._stages[exchange.stage]
         if exchange.placement.partitions < 1:
-            yield Finding(f"it has {exchange.placement.partitions} partitions", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"it has {exchange.placement.partitions} partitions",
+                where,
+                NEXT,
+                about(partitions=exchange.placement.partitions),
+            )
         if exchange.name not in self._read:
-            yield Finding("no stage reads it", where, NEXT)
+            yield Finding(Kind.PLAN_UNSOUND, "no stage reads it", where, NEXT)
         if exchange.source in self._streams:
             if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
-                yield Finding(f"stage {stage.name} does not read all that moves of {exchange.source}", where, NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"stage {stage.name} does not read all that moves of {exchange.source}",
+                    where,
+                    NEXT,
+                    about(stage=stage.name, source=exchange.source),
+                )
         elif exchange.source not in ({read.step for read in stage.inputs} if stage.unifies else _names_of(stage)):
-            yield Finding(f"stage {stage.name} has no {exchange.source} to move", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"stage {stage.name} has no {exchange.source} to move",
+                where,
+                NEXT,
+                about(stage=stage.name, source=exchange.source),
+            )
         yield from self._levels(exchange, stage, where)
 
     def _levels(self, exchange: Exchange, stage: Stage, where: str) -> Iterator[Finding]:
         """The unifiers must be ever fewer, and all that is read apart by them must be combined, level by level."""
         if bool(exchange.unifiers) != (exchange.combine is not None):
-            yield Finding("it has unifiers and no step to combine by, or a step and no unifiers", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND, "it has unifiers and no step to combine by, or a step and no unifiers", where, NEXT
+            )
         widths = (parts_of(stage), *exchange.unifiers)
         if any(later >= earlier for earlier, later in pairwise(widths)) or widths[-1] < 1:
-            yield Finding(f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"its unifiers do not narrow what {widths[0]} tasks write: {listed(widths[1:])}",
+                where,
+                NEXT,
+                about(widths=widths),
+            )
         for reader in (
             reader for reader in self._plan.stages if exchange.name in (read.name for read in reader.inputs)
         ):
@@ -214,18 +290,48 @@ class _Handed:
         where, why = f"stage {reader.name}", reader.why
         if not isinstance(why, Unifying):
             if exchange.unifiers:
-                yield Finding(f"it reads {exchange.name} apart and does not combine it", where, NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    f"it reads {exchange.name} apart and does not combine it",
+                    where,
+                    NEXT,
+                    about(exchange=exchange.name),
+                )
             return
         left = [other for other in self._plan.exchanges if other.stage == reader.name]
         wanted = exchange.placement, exchange.unifiers[1:], exchange.combine if exchange.unifiers[1:] else None
         if [(other.placement, other.unifiers, other.combine) for other in left] != [wanted]:
-            yield Finding(f"it does not leave what it combines of {exchange.name} for the next level", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"it does not leave what it combines of {exchange.name} for the next level",
+                where,
+                NEXT,
+                about(exchange=exchange.name),
+            )
         if (why.combine, why.unifiers) != (exchange.combine, exchange.readers):
-            yield Finding(f"it is not of the unifiers of {exchange.name}", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"it is not of the unifiers of {exchange.name}",
+                where,
+                NEXT,
+                about(exchange=exchange.name),
+            )
         if [step.expressions for step in reader.steps] != [self._expressions.get(why.combine)]:
-            yield Finding(f"it combines otherwise than {why.combine} does", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"it combines otherwise than {why.combine} does",
+                where,
+                NEXT,
+                about(combine=why.combine),
+            )
         if any(task.reads != {exchange.name: (number,)} for number, task in enumerate(reader.tasks)):
-            yield Finding(f"its tasks are not numbered as what they read of {exchange.name}", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"its tasks are not numbered as what they read of {exchange.name}",
+                where,
+                NEXT,
+                about(exchange=exchange.name),
+            )
 
     def _moved(self, exchange: Exchange) -> Sequence[int]:
         """The partitions of a stream that move through an exchange."""
@@ -241,17 +347,21 @@ def _groups(plan: Plan) -> Iterator[Finding]:
     waves = {TaskRef(stage.name, task.task): stage.wave for stage in plan.stages for task in stage.tasks}
     grouped = Counter(task for group in plan.groups for task in group.tasks)
     if twice := sorted(task for task, count in grouped.items() if count > 1):
-        yield Finding(f"tasks are in two groups: {listed(twice)}", where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, f"tasks are in two groups: {listed(twice)}", where, NEXT, about(twice=twice))
     if differ := sorted(waves.keys() ^ grouped.keys()):
-        yield Finding(f"tasks and groups do not agree on {listed(differ)}", where, NEXT)
+        yield Finding(
+            Kind.PLAN_UNSOUND, f"tasks and groups do not agree on {listed(differ)}", where, NEXT, about(differ=differ)
+        )
     if [stage.wave for stage in plan.stages] != sorted(stage.wave for stage in plan.stages):
-        yield Finding("stages are not in the order of their waves", where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, "stages are not in the order of their waves", where, NEXT)
     if [group.group for group in plan.groups] != list(range(len(plan.groups))):
-        yield Finding("groups are not numbered 0, 1, 2 …", where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, "groups are not numbered 0, 1, 2 …", where, NEXT)
     for group in plan.groups:
         if strange := [task for task in group.tasks if waves.get(task, group.wave) != group.wave]:
             what = f"group {group.group} of wave {group.wave} has tasks of other waves: {listed(strange)}"
-            yield Finding(what, where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND, what, where, NEXT, about(group=group.group, wave=group.wave, strange=strange)
+            )
 
 
 def _twice(names: Iterable[str]) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import assert_never
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.file_names import NAME
 from partitioning.model.gaps import Explained, Gap, explained, planned_gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -28,7 +29,8 @@ def misfiled(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> It
     # What files lack cannot be said of files that overlap.
     wrongs = [*disorder, *([] if disorder else _lacks(plan, stream, planned))]
     wrongs += [wrong for file in planned.files if (wrong := _of_another(stream, planned.partition, file))]
-    yield from (Finding(wrong, where, NEXT) for wrong in wrongs)
+    for number, wrong in enumerate(wrongs):
+        yield Finding(Kind.PLAN_UNSOUND, wrong, where, NEXT, about(number=number))
 
 
 def _disorder(planned: PlannedPartition) -> Iterator[str]:

@@ -9,7 +9,8 @@ from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
 from partitioning.model.offsets import OffsetRange
@@ -66,7 +67,15 @@ def plan_batch(
     settings, published = basis.get("settings", DEFAULTS), basis.get("published")
     limit = settings.limit
     if limit is not None and limit < 1:
-        raise Refused(Finding(f"a limit of {limit} records takes nothing", "limit", "use 1 or more, or none"))
+        raise Refused(
+            Finding(
+                Kind.SETTING,
+                f"a limit of {limit} records takes nothing",
+                "limit",
+                "use 1 or more, or none",
+                about(limit=limit),
+            )
+        )
     streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None

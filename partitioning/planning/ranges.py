@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedPartition, Stage
 from partitioning.model.streams import NullKeys
@@ -23,21 +24,45 @@ def misdealt(plan: Plan, stage: Stage) -> Iterator[Finding]:
     where = f"stage {stage.name}"
     for task in ranged:
         if wrong := _no_range(plan, stage, task):
-            yield Finding(f"task {task.task} reads the range {task.span}, but {wrong}", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"task {task.task} reads the range {task.span}, but {wrong}",
+                where,
+                NEXT,
+                about(task=task.task, span=task.span),
+            )
     if keeping := [step.name for step in stage.steps if step.state]:
-        yield Finding(f"tasks read ranges, but {listed(keeping)} goes on from its own last result", where, NEXT)
+        yield Finding(
+            Kind.PLAN_UNSOUND,
+            f"tasks read ranges, but {listed(keeping)} goes on from its own last result",
+            where,
+            NEXT,
+            about(keeping=keeping),
+        )
     for read in stage.streams:
         declared = plan.stream(read.name).declared
         if declared.table or declared.null_keys is NullKeys.OWN_TASK:
             kind = "a table" if declared.table else "a stream whose records without a key have a task of their own"
-            yield Finding(f"tasks read ranges beside {read.name}, which is {kind}", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"tasks read ranges beside {read.name}, which is {kind}",
+                where,
+                NEXT,
+                about(read=read.name, kind=kind),
+            )
         read_by = _spans(stage, read.name)
         for planned in plan.stream(read.name).partitions:
             spans = read_by.get(planned.partition, [])
             if any(span is not None for span in spans) and not _make_up(spans, planned):
                 said = listed("all of it" if span is None else span for span in spans)
                 what = f"tasks read {said}, which do not make up [{planned.start},{planned.end})"
-                yield Finding(what, f"{read.name}-{planned.partition}, {where}", NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    what,
+                    f"{read.name}-{planned.partition}, {where}",
+                    NEXT,
+                    about(start=planned.start, end=planned.end),
+                )
 
 
 def _no_range(plan: Plan, stage: Stage, task: Task) -> str | None:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from math import gcd
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Input, Stage, StreamInput
 from partitioning.model.streams import NullKeys
@@ -21,7 +22,7 @@ def uncovered(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the tasks of a stage. `left` are the steps whose rows other stages read by their keys."""
     where = f"stage {stage.name}"
     if [task.task for task in stage.tasks] != list(range(len(stage.tasks))):
-        yield Finding("tasks are not numbered 0, 1, 2 …", where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, "tasks are not numbered 0, 1, 2 …", where, NEXT)
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)
@@ -45,18 +46,30 @@ def _owned(tasks: Sequence[Task], stage: Stage, together: Sequence[str], where: 
     """Each residue is one task's, or none is any task's, where keys need not be kept together."""
     owners = Counter(residue for task in tasks for residue in task.owns)
     if stage.cosets < 1:
-        yield Finding(f"it has {stage.cosets} cosets", where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, f"it has {stage.cosets} cosets", where, NEXT, about(cosets=stage.cosets))
     elif not owners:
         if together:
-            yield Finding(f"no task owns keys, but {listed(together)} needs them together", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"no task owns keys, but {listed(together)} needs them together",
+                where,
+                NEXT,
+                about(together=together),
+            )
         if len(tasks) != stage.cosets:
-            yield Finding(f"{len(tasks)} tasks take records, but there are {stage.cosets} cosets", where, NEXT)
+            yield Finding(
+                Kind.PLAN_UNSOUND,
+                f"{len(tasks)} tasks take records, but there are {stage.cosets} cosets",
+                where,
+                NEXT,
+                about(tasks=len(tasks), cosets=stage.cosets),
+            )
     else:
         wrong = [residue for residue in range(stage.cosets) if owners[residue] != 1]
         wrong += sorted(residue for residue in owners if not 0 <= residue < stage.cosets)
         if wrong:
             what = f"keys with h(key) mod {stage.cosets} = {listed(wrong)} are not exactly one task's"
-            yield Finding(what, where, NEXT)
+            yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(cosets=stage.cosets))
 
 
 def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
@@ -71,7 +84,9 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
         planned = {}
     own_tasks = [(dict(task.reads), dict(task.keyless)) for task in stage.tasks if task.null_keys]
     if own_tasks != ([(planned, planned)] if planned else []):
-        yield Finding("records without a key do not have one task of their own, as declared", where, NEXT)
+        yield Finding(
+            Kind.PLAN_UNSOUND, "records without a key do not have one task of their own, as declared", where, NEXT
+        )
 
 
 def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
@@ -93,7 +108,7 @@ def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
     wrong = [number for number in holding if any(accounts[number, span] != 1 for span in spans.get(number, (None,)))]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
-        yield Finding(what, where, NEXT)
+        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(read=read.name))
 
 
 def _keyless_apart(stage: Stage, where: str) -> Iterator[Finding]:
@@ -101,7 +116,13 @@ def _keyless_apart(stage: Stage, where: str) -> Iterator[Finding]:
     names = [read.name for read in stage.inputs if _is_by_key(read)]
     tasks = [task.task for task in stage.tasks if any(0 in task.keyless.get(name, ()) for name in names)]
     if len(tasks) > 1:
-        yield Finding(f"records without a key are not one task's, but those of {listed(tasks)}", where, NEXT)
+        yield Finding(
+            Kind.PLAN_UNSOUND,
+            f"records without a key are not one task's, but those of {listed(tasks)}",
+            where,
+            NEXT,
+            about(tasks=tasks),
+        )
 
 
 def _is_by_key(read: Input) -> bool:
@@ -126,12 +147,12 @@ class _Reach:
         where = f"stage {self._stage.name}"
         for task in tasks:
             if wrong := self._count(task, keeps=keeps and self._keyed):
-                yield Finding(f"task {task.task} {wrong}", where, NEXT)
+                yield Finding(Kind.PLAN_UNSOUND, f"task {task.task} {wrong}", where, NEXT, about(task=task.task))
         for partition, reached in self._reached.items():
             if any(count != self._held for count in reached.values() or [0]):
                 readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))
                 what = f"its records do not reach exactly one task each (tasks that read it: {readers or 'none'})"
-                yield Finding(what, f"{self._input.name}-{partition}, {where}", NEXT)
+                yield Finding(Kind.PLAN_UNSOUND, what, f"{self._input.name}-{partition}, {where}", NEXT)
 
     def _count(self, task: Task, *, keeps: bool) -> str | None:
         """Count what a task takes; what is wrong with that."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.claims import Claims
 from partitioning.values import Value
@@ -70,7 +71,9 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
             checkpoints.append(Checkpoint(match["task"], match["system"], match["stream"], partition, offset))
         elif line.strip() and not line.lstrip().startswith("#"):
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
-            findings.append(Finding(f"{line.strip()!r} is no checkpoint", f"line {number} of {where}", then))
+            findings.append(
+                Finding(Kind.CHECKPOINTS, f"{line.strip()!r} is no checkpoint", f"line {number} of {where}", then)
+            )
     if findings:
         raise Refused(*findings)
     return tuple(checkpoints)
@@ -89,7 +92,15 @@ def bucket_of(task: str) -> tuple[int, int]:
         if bucket < factor:
             return bucket, factor
     what = f"the name {task!r} does not say which keys the task processed"
-    raise Refused(Finding(what, "checkpoints", "leave this task out: its keys start where the stream does"))
+    raise Refused(
+        Finding(
+            Kind.CHECKPOINTS,
+            what,
+            "checkpoints",
+            "leave this task out: its keys start where the stream does",
+            about(task=task),
+        )
+    )
 
 
 def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, partition: int) -> Claims:
@@ -111,7 +122,15 @@ def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, parti
         if own in claimed:
             what = f"tasks {claimed[own]!r} and {checkpoint.task!r} both processed {stream}-{partition}"
             then = "leave out tasks that are no more; a stream that was broadcast is a table, which has no start"
-            findings.append(Finding(what, "checkpoints", then))
+            findings.append(
+                Finding(
+                    Kind.CHECKPOINTS,
+                    what,
+                    "checkpoints",
+                    then,
+                    about(tasks=(claimed[own], checkpoint.task), stream=stream, partition=partition),
+                )
+            )
         claimed[own] = checkpoint.task
         claims = claims.claim(*own, checkpoint.offset + 1)
     if findings:
@@ -152,7 +171,13 @@ def _beyond(checkpoints: Sequence[Checkpoint], system: str, stream: str, partiti
     named = {point.partition for point in checkpoints if (point.system, point.stream) == (system, stream)}
     for number in sorted(named - set(range(partitions))):
         what = f"there is a checkpoint of {stream}-{number}, but {stream} has {partitions} partitions"
-        yield Finding(what, "checkpoints", "give the stream's own partition count")
+        yield Finding(
+            Kind.CHECKPOINTS,
+            what,
+            "checkpoints",
+            "give the stream's own partition count",
+            about(stream=stream, number=number, partitions=partitions),
+        )
 
 
 def _again(claims: Claims, partition: StreamPartition, start: int) -> Iterator[Again]:

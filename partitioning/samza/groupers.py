@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.planning.groups.grouping import Grouped, SizedTask
@@ -27,7 +28,13 @@ def group_by_container_count(
     names = _names(tasks, groups)
     if len(groups) > len(names):
         raise Refused(
-            Finding(f"{len(groups)} groups for {len(names)} tasks leave some empty", "groups", "ask for fewer")
+            Finding(
+                Kind.SAMZA,
+                f"{len(groups)} groups for {len(names)} tasks leave some empty",
+                "groups",
+                "ask for fewer",
+                about(groups=len(groups), names=len(names)),
+            )
         )
     former = sorted(set(before.values()))
     same = set(before) == set(names) and former == list(range(groups[0], groups[0] + len(former)))
@@ -46,7 +53,15 @@ def group_by_container_ids(
 
 def _names(tasks: Sequence[SizedTask], groups: Sequence[int]) -> list[TaskRef]:
     if not tasks or not groups:
-        raise Refused(Finding(f"{len(tasks)} tasks for {len(groups)} groups", "groups", "give at least one of each"))
+        raise Refused(
+            Finding(
+                Kind.SAMZA,
+                f"{len(tasks)} tasks for {len(groups)} groups",
+                "groups",
+                "give at least one of each",
+                about(tasks=len(tasks), groups=len(groups)),
+            )
+        )
     return sorted((sized.task for sized in tasks), key=lambda task: (task.stage, str(task.task)))
 
 

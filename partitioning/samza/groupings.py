@@ -9,7 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.samza.key_buckets import ELASTIC_FINAL, RELEASE, check_build
 from partitioning.values import Value, replace
 
@@ -103,7 +104,15 @@ def previous_partition(partition: int, before: int, now: int) -> int:
     """
     if before < 1 or now % before:
         what = f"{now} partitions are no multiple of the {before} before"
-        raise Refused(Finding(what, f"partition {partition}", "grow the stream to a multiple of its partitions"))
+        raise Refused(
+            Finding(
+                Kind.SAMZA,
+                what,
+                f"partition {partition}",
+                "grow the stream to a multiple of its partitions",
+                about(now=now, before=before),
+            )
+        )
     return partition % before
 
 
@@ -130,13 +139,25 @@ def _sorted(parts: Iterable[SystemPartition]) -> tuple[SystemPartition, ...]:
 
 def _beyond(factor: int, build: str) -> Iterable[Finding]:
     if build == ELASTIC_FINAL and factor > _MOST_BUCKETS:
-        yield Finding(f"{factor} key buckets are more than {_MOST_BUCKETS}", "factor", f"use 1 to {_MOST_BUCKETS}")
+        yield Finding(
+            Kind.SAMZA,
+            f"{factor} key buckets are more than {_MOST_BUCKETS}",
+            "factor",
+            f"use 1 to {_MOST_BUCKETS}",
+            about(factor=factor),
+        )
 
 
 def _without_system(inputs: Mapping[str, int]) -> Iterable[Finding]:
     for stream in inputs:
         if "." not in stream:
-            yield Finding(f"stream {stream!r} names no system", "inputs", "write it as system.stream")
+            yield Finding(
+                Kind.SAMZA,
+                f"stream {stream!r} names no system",
+                "inputs",
+                "write it as system.stream",
+                about(stream=stream),
+            )
 
 
 def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]:
@@ -146,7 +167,7 @@ def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]
         match = _BROADCAST.fullmatch(part.strip())
         if match is None:
             then = "write it as system.stream#3 or system.stream#[0-3]"
-            findings.append(Finding(f"{part.strip()!r} names no stream partitions", "broadcast", then))
+            findings.append(Finding(Kind.SAMZA, f"{part.strip()!r} names no stream partitions", "broadcast", then))
             continue
         first, last = match["one"] or match["first"], match["one"] or match["last"]
         named.update(SystemPartition(match["system"], match["stream"], n) for n in range(int(first), int(last) + 1))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import java_hash
+from partitioning.kinds import Kind
 
 # What answers: Samza as it was released (1.8.0), or its elasticity work as it was before it was taken back.
 RELEASE = "release"
@@ -47,9 +48,17 @@ def key_bucket(
 def check_build(factor: int, build: str) -> Iterator[Finding]:
     """What is wrong with an elasticity factor or the name of a build."""
     if factor < 1:
-        yield Finding(f"an elasticity factor of {factor} gives no key buckets", "factor", "use 1 or more")
+        yield Finding(
+            Kind.SAMZA,
+            f"an elasticity factor of {factor} gives no key buckets",
+            "factor",
+            "use 1 or more",
+            about(factor=factor),
+        )
     if build not in BUILDS:
-        yield Finding(f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}")
+        yield Finding(
+            Kind.SAMZA, f"unknown build {build!r} of Samza", "build", f"use {' or '.join(BUILDS)}", about(build=build)
+        )
 
 
 def _hash(key: object, offset: str | None, key_format: str) -> int:

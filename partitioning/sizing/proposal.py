@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
 from partitioning.model.reasons import Unifying
@@ -54,13 +55,27 @@ class Targets(Value, frozen=True):
         least = {"bytes": 1, "skew": 1, "min_tasks": 1, "group_tasks": 1, "min_groups": 1, "gain": 1, "cooldown": 0}
         for name, lowest in least.items():
             if getattr(self, name) < lowest:
-                yield Finding(f"{name} is {getattr(self, name)}", "targets", f"use {lowest} or more")
+                yield Finding(
+                    Kind.ARGUMENT,
+                    f"{name} is {getattr(self, name)}",
+                    "targets",
+                    f"use {lowest} or more",
+                    about(name=name),
+                )
         if self.seconds is not None and self.seconds <= 0:
-            yield Finding(f"seconds is {self.seconds}", "targets", "use more than 0")
+            yield Finding(
+                Kind.ARGUMENT, f"seconds is {self.seconds}", "targets", "use more than 0", about(seconds=self.seconds)
+            )
         for low, high in (("min_tasks", "max_tasks"), ("min_groups", "max_groups")):
             if getattr(self, low) > getattr(self, high):
                 what = f"{low} is {getattr(self, low)}, {high} is {getattr(self, high)}"
-                yield Finding(what, "targets", f"use a {high} of at least {low}")
+                yield Finding(
+                    Kind.ARGUMENT,
+                    what,
+                    "targets",
+                    f"use a {high} of at least {low}",
+                    about(low=getattr(self, low), high=getattr(self, high)),
+                )
 
 
 class Sized(Value, frozen=True):

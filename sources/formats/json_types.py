@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.json as pj
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.streams import Column, Stream
 from sources.arrow_schema import arrow_schema
 from sources.file_columns import columns_of, type_named
@@ -29,11 +30,21 @@ def undeclarable(stream: Stream) -> Iterator[Finding]:
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
             yield Finding(
-                f"column {name!r} is declared as {written!r}, which is no type", where, "name one of DuckDB's"
+                Kind.DECLARATION,
+                f"column {name!r} is declared as {written!r}, which is no type",
+                where,
+                "name one of DuckDB's",
+                about(name=name, written=written),
             )
         elif not _has_values(Column(name, kind)):
             then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
-            yield Finding(f"column {name!r} is declared as {kind}, which is not read from JSON", where, then)
+            yield Finding(
+                Kind.DECLARATION,
+                f"column {name!r} is declared as {kind}, which is not read from JSON",
+                where,
+                then,
+                about(name=name, kind=kind),
+            )
 
 
 def written_type(kind: pa.DataType) -> pa.DataType:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.kinds import Kind
 from partitioning.model.sources import KafkaSource
 from sources.kafka.properties import PROPERTIES, properties
 
@@ -104,10 +105,14 @@ class Cluster:
             if denied.code() == KafkaError._SSL or _ALERT in denied.str():
                 then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
                 what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
-                return Refused(Finding(what, where, then))
+                return Refused(Finding(Kind.BROKER_DENIED, what, where, then))
             then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
-            return Refused(Finding(f"{what}: the broker does not accept who asks ({denied.name()})", where, then))
-        return Unreachable(Finding(f"{what}: {said.name()}", where, _AGAIN))
+            return Refused(
+                Finding(
+                    Kind.BROKER_DENIED, f"{what}: the broker does not accept who asks ({denied.name()})", where, then
+                )
+            )
+        return Unreachable(Finding(Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN))
 
     def check_accepted(self, what: str, where: str) -> None:
         """Raise Refused if a broker has meanwhile not accepted who asks."""
@@ -133,7 +138,7 @@ class Cluster:
         name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
-        return Refused(Finding(f"{which} not accepted by Kafka's client", PROPERTIES, then))
+        return Refused(Finding(Kind.BROKER_SETTINGS, f"{which} not accepted by Kafka's client", PROPERTIES, then))
 
 
 def _is_denied(error: KafkaError) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.sources import KafkaSource
@@ -95,11 +96,15 @@ class _Discovery:
         findings = []
         if self._before is not None and self._before.topic not in ("", topic.id):
             what = f"the topic was re-created: it has the id {topic.id}, and {self._before.topic} was read before"
-            findings.append(self._found(what, "give the new topic another stream name; its offsets are others"))
+            findings.append(
+                self._found(Kind.STREAM_RESET, what, "give the new topic another stream name; its offsets are others")
+            )
         if topic.partitions != declared:
             what = f"the topic has {topic.partitions} partitions, but {declared} are declared"
             findings.append(
-                self._found(what, f"declare partitions={topic.partitions}; docs/changing-counts.md says how")
+                self._found(
+                    Kind.PARTITIONS, what, f"declare partitions={topic.partitions}; docs/changing-counts.md says how"
+                )
             )
         if findings:
             raise Refused(*findings)
@@ -119,10 +124,10 @@ class _Discovery:
         ]
         then = "find out what the cluster has lost; then give the topic another stream name, or restore it"
         if whats:
-            raise Refused(*(self._found(what, then) for what in whats))
+            raise Refused(*(self._found(Kind.STREAM_RESET, what, then) for what in whats))
 
-    def _found(self, what: str, then: str) -> Finding:
-        return Finding(f"{self._stream.name}: {what}", self._where, then)
+    def _found(self, kind: Kind, what: str, then: str) -> Finding:
+        return Finding(kind, f"{self._stream.name}: {what}", self._where, then, about(stream=self._stream.name))
 
 
 def _planned(stream: Stream, published: Plan | None) -> PlannedStream | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from partitioning.errors import Finding, Refused, plan_anew
+from partitioning.commands import Replan
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource
@@ -19,12 +21,17 @@ def removed(partition: StreamPartition, planned: Span, log: Log, where: str, pip
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
-        then = f"let the topic retain more; {plan_anew(pipeline)} names the loss, and a backfill can begin later"
-        return Finding(what, where, then)
+        then = ("let the topic retain more; ", Replan(pipeline), " names the loss, and a backfill can begin later")
+        return Finding(Kind.STREAM_LOST, what, where, then, about(gone=gone))
     if log.end < planned.end:
         gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
-        then = "find out what the cluster has lost; what is read again may not be what was there"
-        return Finding(f"the log ends at {log.end}, before {gone}, which was planned", where, then)
+        return Finding(
+            Kind.STREAM_RESET,
+            f"the log ends at {log.end}, before {gone}, which was planned",
+            where,
+            "find out what the cluster has lost; what is read again may not be what was there",
+            about(end=log.end, gone=gone),
+        )
     return None
 
 
@@ -33,7 +40,13 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
     if topic == planned:
         return None
     what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
-    return Finding(what, where, "give the new topic another stream name; its offsets are others")
+    return Finding(
+        Kind.STREAM_RESET,
+        what,
+        where,
+        "give the new topic another stream name; its offsets are others",
+        about(topic=topic, planned=planned),
+    )
 
 
 def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *, were_read: bool) -> Iterator[Finding]:
@@ -68,8 +81,18 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *,
             f"records before {planned[number].end} were lost with a leader since the batch was planned, "
             "and others have their offsets now"
         )
-        then = f"find out what the cluster has lost; {plan_anew(pipeline)} reads what is there now"
-        yield Finding(what, source.uri(stream.name, number), f"{then}, and a backfill can begin later")
+        then = (
+            "find out what the cluster has lost; ",
+            Replan(pipeline),
+            " reads what is there now, and a backfill can begin later",
+        )
+        yield Finding(
+            Kind.STREAM_LOST,
+            what,
+            source.uri(stream.name, number),
+            then,
+            about(end=planned[number].end),
+        )
 
 
 def _held(partition: PlannedPartition) -> Span | None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 
 PROPERTIES = "COSET_KAFKA_PROPERTIES"
 _REGISTRY = "schema.registry."
@@ -34,7 +35,9 @@ def properties() -> Properties:
         lines = Path(named).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Refused(Finding(f"the properties of Kafka's clients cannot be read: {said}", PROPERTIES, then)) from None
+        raise Refused(
+            Finding(Kind.BROKER_SETTINGS, f"the properties of Kafka's clients cannot be read: {said}", PROPERTIES, then)
+        ) from None
     read: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()
@@ -42,7 +45,9 @@ def properties() -> Properties:
             continue
         name, equals, value = text.partition("=")
         if not equals:
-            raise Refused(Finding(f"line {number} is no property", PROPERTIES, then))
+            raise Refused(
+                Finding(Kind.BROKER_SETTINGS, f"line {number} is no property", PROPERTIES, then, about(number=number))
+            )
         read[name.strip()] = value.strip()
     return Properties(
         {name: value for name, value in read.items() if not name.startswith(_REGISTRY)},

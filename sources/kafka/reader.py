@@ -9,7 +9,8 @@ from contextlib import closing
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.offsets import Span, StreamPartition
 from partitioning.model.order import OrderedStream
 from partitioning.model.plan import PlannedPartition
@@ -125,7 +126,11 @@ class KafkaReader:
         except Wrong as wrong:
             what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
             then = 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
-            raise Refused(Finding(what, where, then)) from None
+            raise Refused(
+                Finding(
+                    Kind.RECORD, what, where, then, about(stream=stream.name, offset=messages[wrong.number].offset())
+                )
+            ) from None
         columns[stream.offset] = pa.array([message.offset() for message in messages], pa.int64())
         if TIMESTAMP in wanted.names:
             columns[TIMESTAMP] = pa.array([_written(message) for message in messages], pa.timestamp("ms", "UTC"))

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 import httpx2
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.commands import Repeat
+from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from sources.kafka.avro_schema import AvroSchema
 from sources.kafka.properties import PROPERTIES, properties
 
@@ -34,14 +36,16 @@ class Registry:
         given = properties().registry
         if "url" not in given:
             then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
-            raise Refused(Finding("no schema registry is configured", f"stream {topic!r}", then))
+            raise Refused(Finding(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then))
         try:
             settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError):
             # What it says may hold a secret.
             what = "the registry's client does not accept the properties that begin with schema.registry"
-            raise Refused(Finding(what, PROPERTIES, "write them as confluent-kafka documents them")) from None
+            raise Refused(
+                Finding(Kind.BROKER_SETTINGS, what, PROPERTIES, "write them as confluent-kafka documents them")
+            ) from None
 
     def versions(self) -> Iterator[tuple[str, AvroSchema]]:
         """All schemas of the topic's values, oldest first, and how each is called. Raises Refused or Unreachable."""
@@ -70,15 +74,29 @@ class Registry:
             status = error.http_status_code
             if status == _NOT_FOUND:
                 then = "register the schema of the topic's values, or give schema="
-                raise _NotThere(Finding("the schema registry does not have it", self._where, then)) from None
+                raise _NotThere(
+                    Finding(Kind.SCHEMA, "the schema registry does not have it", self._where, then)
+                ) from None
             if status in _DENIED:
                 then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
-                raise Refused(Finding("the schema registry does not accept who asks", self._where, then)) from None
+                raise Refused(
+                    Finding(Kind.REGISTRY_DENIED, "the schema registry does not accept who asks", self._where, then)
+                ) from None
             what = f"the schema registry answers with an error: HTTP status {status}"
-            raise Unreachable(Finding(what, self._where, "run the same command again")) from None
+            raise Unreachable(
+                Finding(Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), about(status=status))
+            ) from None
         except httpx2.HTTPError as error:
             what = f"the schema registry does not answer: {type(error).__name__}"
-            raise Unreachable(Finding(what, self._where, "run the same command again")) from None
+            raise Unreachable(
+                Finding(
+                    Kind.REGISTRY_UNREACHABLE,
+                    what,
+                    self._where,
+                    Repeat(),
+                    about(type=type(error).__name__),
+                )
+            ) from None
 
 
 class _NotThere(Refused):
@@ -88,7 +106,7 @@ class _NotThere(Refused):
 def _avro(registered: Schema | None, where: str) -> AvroSchema:
     then = "write values whose schema is Avro and stands for itself"
     if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
-        raise Refused(Finding("the schema is no Avro schema", where, then))
+        raise Refused(Finding(Kind.SCHEMA, "the schema is no Avro schema", where, then))
     if registered.references:
-        raise Refused(Finding("the schema refers to other subjects", where, then))
+        raise Refused(Finding(Kind.SCHEMA, "the schema refers to other subjects", where, then))
     return AvroSchema(registered.schema_str, where)

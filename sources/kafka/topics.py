@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec  # type: ignore[attr-defined]  # as its documentation has it
 
-from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from sources.kafka.cluster import Cluster
 
 _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
@@ -50,7 +51,9 @@ def describe(cluster: Cluster, name: str) -> Topic:
     except KafkaException as error:
         if error.args[0].code() in _UNKNOWN:
             then = "correct the stream's name, which is the topic's, or the source"
-            raise Refused(Finding(f"there is no topic {name!r}", where, then)) from None
+            raise Refused(
+                Finding(Kind.TOPIC_UNKNOWN, f"there is no topic {name!r}", where, then, about(name=name))
+            ) from None
         raise cluster.error(error, "the topic cannot be looked at", where) from None
     return Topic(str(topic.topic_id), len(topic.partitions))
 
@@ -82,7 +85,7 @@ def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpe
     except KafkaException as error:
         if error.args[0].code() == KafkaError._NOENT:
             then = "start the brokers that hold it, then run the same command again"
-            raise Unreachable(Finding("no broker leads a partition", where, then)) from None
+            raise Unreachable(Finding(Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then)) from None
         raise cluster.error(error, "the log's offsets cannot be asked for", where) from None
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, assert_never
 import pyarrow as pa
 
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
 from sources.arrow_schema import arrow_schema
@@ -110,7 +111,11 @@ def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
         try:
             columns = columns_of(schema.columns).columns
         except UnknownType as error:
-            findings.append(Finding(f"{error}, a type that DuckDB does not have", where, "write it as another type"))
+            findings.append(
+                Finding(
+                    Kind.DECLARATION, f"{error}, a type that DuckDB does not have", where, "write it as another type"
+                )
+            )
         else:
             findings.extend(evolution.add(where, 0, FileColumns(columns, frozenset())))
     if findings:
@@ -130,4 +135,4 @@ def _check_types(stream: Stream, named: Mapping[str, str], types: Mapping[str, s
     if wrong:
         where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
         whats = (f"column {name!r} is declared as {named[name]!r}, which is no type" for name in wrong)
-        raise Refused(*(Finding(what, where, then) for what in whats))
+        raise Refused(*(Finding(Kind.DECLARATION, what, where, then) for what in whats))

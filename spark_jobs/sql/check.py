@@ -10,8 +10,9 @@ import duckdb
 
 from partitioning.authoring.kept import NEW
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import imported, is_import_path
+from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, Op, Step, Write, quote
 from partitioning.model.leaving import TIME
 from partitioning.model.placement import KeyFormat
@@ -146,7 +147,7 @@ class _Check:
             tree = parse(self._connection, text)
         except Refused as refusal:
             (finding,) = refusal.findings
-            self._findings.append(Finding(finding.what, f"{_where(step)}: {text}", finding.then))
+            self._findings.append(Finding(Kind.SQL, finding.what, f"{_where(step)}: {text}", finding.then))
             return None
         wrong = self._rules.broken(
             tree,
@@ -158,7 +159,7 @@ class _Check:
             wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
-        self._findings.extend(Finding(what, f"{_where(step)}: {text}", then) for what, then in wrong.items())
+        self._findings.extend(Finding(Kind.SQL, what, f"{_where(step)}: {text}", then) for what, then in wrong.items())
         return None if wrong else tree
 
     def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
@@ -200,7 +201,15 @@ class _Check:
         before = len(self._findings)
         function = self._imported(step.function or "", _where(step))
         if function is not None and not callable(function):
-            self._findings.append(Finding(f"{step.function} is no function", _where(step), "name one"))
+            self._findings.append(
+                Finding(
+                    Kind.FUNCTION,
+                    f"{step.function} is no function",
+                    _where(step),
+                    "name one",
+                    about(function=step.function),
+                )
+            )
         columns = self._typed(step, step.columns)
         if step.state:
             self._state_key_fits(step, self._typed(step, step.state.columns))
@@ -217,7 +226,15 @@ class _Check:
                 columns.append(Column(column.name, str(self._connection.sqltype(column.type))))
             except duckdb.Error:
                 what = f"column {column.name!r} is declared as {column.type!r}, which is no DuckDB type"
-                self._findings.append(Finding(what, _where(step), "name a type, as BIGINT"))
+                self._findings.append(
+                    Finding(
+                        Kind.SQL_TYPE,
+                        what,
+                        _where(step),
+                        "name a type, as BIGINT",
+                        about(column=column.name, type=column.type),
+                    )
+                )
         self._repeated(columns, _where(step), "declare each column once")
         return columns
 
@@ -250,7 +267,15 @@ class _Check:
             if len(set(types.values())) > 1:
                 listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
                 then = "give them the same columns, of the same types: cast, or leave it out"
-                self._findings.append(Finding(f"column {column!r} is {listed}", _where(step), then))
+                self._findings.append(
+                    Finding(
+                        Kind.SQL_TYPE,
+                        f"column {column!r} is {listed}",
+                        _where(step),
+                        then,
+                        about(column=column, listed=listed),
+                    )
+                )
         return len(self._findings) == before
 
     def _key_fits(self, step: Step, relation: _Relation) -> bool:
@@ -274,7 +299,15 @@ class _Check:
             then = "cast it, or name the key format that fits"
         else:
             return True
-        self._findings.append(Finding(what, _where(step), then))
+        self._findings.append(
+            Finding(
+                Kind.KEYS_DO_NOT_MEET,
+                what,
+                _where(step),
+                then,
+                about(key=key, kind=kind, wanted=wanted, value=key_format.value),
+            )
+        )
         return False
 
     def _imported(self, path: str, where: str) -> object:
@@ -299,10 +332,14 @@ class _Check:
         for column in columns:
             if why := added.get(column.name.lower()):
                 what = f"column {column.name!r} is there already, and {why} adds one of that name"
-                self._findings.append(Finding(what, where, "name the column otherwise"))
+                self._findings.append(
+                    Finding(Kind.SQL_TYPE, what, where, "name the column otherwise", about(column=column.name))
+                )
             if _NO_NAME & set(column.name):
                 what = f"a table cannot have a column named {column.name!r}"
-                self._findings.append(Finding(what, where, "give it a plain name with AS"))
+                self._findings.append(
+                    Finding(Kind.SQL_TYPE, what, where, "give it a plain name with AS", about(column=column.name))
+                )
         return columns
 
     def _explained(
@@ -312,9 +349,12 @@ class _Check:
         unknown = sorted({name for tree in trees for name in self._unknown(inputs, tree)})
         if unknown:
             then = f"correct the name; {self._listed(inputs)}"
-            return [Finding(f"there is no column {name!r}", _where(step), then) for name in unknown]
+            return [
+                Finding(Kind.SQL, f"there is no column {name!r}", _where(step), then, about(name=name))
+                for name in unknown
+            ]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-        return [Finding(what, _where(step), f"correct the expression; {self._listed(inputs)}")]
+        return [Finding(Kind.SQL, what, _where(step), f"correct the expression; {self._listed(inputs)}")]
 
     def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
         known = names_made(tree).union(*(self._relations[name].names for name in inputs))
@@ -342,7 +382,10 @@ class _Check:
     def _repeated(self, columns: Sequence[Column], where: str, then: str) -> bool:
         names = [column.name.lower() for column in columns]
         repeated = sorted({name for name in names if names.count(name) > 1})
-        self._findings.extend(Finding(f"two columns are named {name!r}", where, then) for name in repeated)
+        self._findings.extend(
+            Finding(Kind.SQL_TYPE, f"two columns are named {name!r}", where, then, about(name=name))
+            for name in repeated
+        )
         return bool(repeated)
 
 

@@ -13,7 +13,8 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.authoring.flow import Flow
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Op, Step, quote
 from spark_jobs.sql.database import connect
 
@@ -53,7 +54,15 @@ def _steps(flow: Flow) -> tuple[Step, Step | None]:
     steps = {step.name: step for step in flow.pipeline.steps}
     combine = steps.get(flow.step)
     if combine is None or combine.op is not Op.COMBINE:
-        raise Refused(Finding(f"{flow.step} is no combine", "check_combine", "give what .combine() returned"))
+        raise Refused(
+            Finding(
+                Kind.ARGUMENT,
+                f"{flow.step} is no combine",
+                "check_combine",
+                "give what .combine() returned",
+                about(step=flow.step),
+            )
+        )
     before = steps.get(combine.inputs[0])
     return combine, before if before is not None and before.op is Op.PARTIAL else None
 
@@ -111,7 +120,9 @@ class _Trial:
             given = self._connection.execute(f"{known_as} {step.sql}").to_arrow_table()
         except duckdb.Error as error:
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(Finding(what, f"step {step.name!r}", "correct the expression or the rows")) from error
+            raise Refused(
+                Finding(Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows")
+            ) from error
         finally:
             self._connection.unregister(_READ)
         return given
@@ -120,9 +131,11 @@ class _Trial:
         shown = "; ".join(f"{number}: {self._table.slice(number, 1).to_pylist()[0]}" for number in sorted(records)[:6])
         more = f"; and {len(records) - 6} more" if len(records) > 6 else ""
         return Finding(
+            Kind.COMBINE_ORDER,
             f"combined as {grouping} it gives {_text(found)}, and of all at once {_text(wanted)}",
             f"step {self._combine.name!r} on the records {shown}{more}",
             "use aggregates that give the same in any order and groups: sum of sums and counts, min, max, bool_or",
+            about(grouping=grouping),
         )
 
 

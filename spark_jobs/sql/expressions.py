@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from spark_jobs.sql.database import connect_to_ask
 
 Tree = Mapping[str, Any]
@@ -50,12 +51,14 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     assert row is not None
     parsed = json.loads(row[0])
     if parsed["error"]:
-        raise Refused(Finding(parsed["error_message"], text, "write DuckDB SQL expressions"))
+        raise Refused(Finding(Kind.SQL, parsed["error_message"], text, "write DuckDB SQL expressions"))
     if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
-        raise Refused(Finding("this is more than expressions", text, "write DuckDB SQL expressions"))
+        raise Refused(Finding(Kind.SQL, "this is more than expressions", text, "write DuckDB SQL expressions"))
     # What is written after a comment is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
-        raise Refused(Finding("a comment at the end hides what follows it", text, "leave it out, or end its line"))
+        raise Refused(
+            Finding(Kind.SQL, "a comment at the end hides what follows it", text, "leave it out, or end its line")
+        )
     tree: Tree = parsed["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
 

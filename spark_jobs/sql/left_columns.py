@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Step, quote
 from partitioning.model.leaving import state_columns, step_left
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput
@@ -83,9 +84,11 @@ def _changed(steps: Iterable[Step], inputs: Iterable[Input]) -> Iterable[Finding
             changed = _kept(steps)[read.step] ^ set(read.columns)
             listed = ", ".join(sorted(f"{column.name} {column.type}" for column in changed))
             yield Finding(
+                Kind.STATE_CHANGED,
                 f"its columns are not those of this batch: {listed}",
                 f"state of {read.step}, left by batch {read.batch}",
                 "rename the step to begin anew, or change it back",
+                about(listed=listed),
             )
 
 

@@ -12,6 +12,7 @@ import pytest
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.commands import Run
 from partitioning.errors import Refused
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
@@ -181,9 +182,9 @@ def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow
     from plugins.coset_dag import check_waves
 
     batch = BatchRef("s3://coset/p/plans/3.json.gz", "sha256:1")
-    check_waves(batch, 4, [])
+    check_waves(batch, 4, [], Run("p"))
     with pytest.raises(Refused, match="the plan has more waves than the 4 of this DAG") as refused:
-        check_waves(batch, 4, [{"group": 9}])
+        check_waves(batch, 4, [{"group": 9}], Run("p"))
     (finding,) = refused.value.findings
     assert finding.where == batch.plan_uri
-    assert "run it with `coset run`" in finding.then
+    assert "run it with `coset run p`" in finding.then

@@ -25,6 +25,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, CosetError, Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, Turn
 from sources.s3 import storage_options
@@ -200,7 +201,7 @@ class Failing(Local):
 
     def group(self, batch: BatchRef, number: int) -> str:
         if number == 2:
-            raise CosetError(Finding("no memory", "this machine", "run again"))
+            raise CosetError(Finding(Kind.MEMORY, "no memory", "this machine", "run again"))
         self.ran.append(number)
         return super().group(batch, number)
 

@@ -138,7 +138,7 @@ def test_what_a_function_does_wrong_is_said(name: str, store: S3Store) -> None:
     finding = refused.value.findings[0]
     assert what in finding.what
     assert where in finding.where
-    assert "correct the function, then `coset replan scores" in finding.then
+    assert "correct the function, then run the same command again" in finding.then
 
 
 def test_the_record_on_which_a_function_fails_is_found(store: S3Store) -> None:

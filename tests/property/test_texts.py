@@ -25,6 +25,7 @@ from cli.output import progress, show, show_error, show_json, show_table, step
 from expectations.docs import Page, Site, publish, publish_comparison
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Comparison, TableComparison
 from partitioning.model.offsets import StreamPartition
 from partitioning.pictures.drawing import Box, Drawing, Part
@@ -103,7 +104,7 @@ def test_a_terminal_shows_texts_and_obeys_none(text: str, other: str) -> None:
         with step("check") as told:
             told.append(text)
         progress("wait", text)
-        show_error(Refused(Finding(text, other, "look")), as_json=False)
+        show_error(Refused(Finding(Kind.RECORD, text, other, "look")), as_json=False)
     for output in (written.getvalue(), said.getvalue()):
         assert not UNSEEN.search(output)
         assert len(output) < 200_000
@@ -146,7 +147,9 @@ def _batch_page(text: str) -> str:
     plan, _ = batch()
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), MemoryStore())
-        publish(site, plan, Page(0, False, text, [Finding(text, text, text)], _coverage(), pd.DataFrame(), []))
+        publish(
+            site, plan, Page(0, False, text, [Finding(Kind.RECORD, text, text, text)], _coverage(), pd.DataFrame(), [])
+        )
     pages = [site.store.get(f"delays/docs/{name}.html") for name in ("batch-0-attempt-0", "index")]
     return "".join((page or b"").decode() for page in pages)
 
@@ -163,7 +166,7 @@ def _backfill_page(text: str) -> str:
     found = Comparison("delays", 0, ((0, *digests),), (table,), (), (text,), ())
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), MemoryStore())
-        publish_comparison(site, found, [Finding(text, text, text)])
+        publish_comparison(site, found, [Finding(Kind.RECORD, text, text, text)])
     return (site.store.get("delays/docs/backfill-0.html") or b"").decode()
 
 

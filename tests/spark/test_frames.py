@@ -81,7 +81,7 @@ def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: S3St
     finding = refused.value.findings[0]
     assert what in finding.what
     assert where in finding.where
-    assert "correct the function, then `coset replan scores" in finding.then
+    assert "correct the function, then run the same command again" in finding.then
     assert not task_receipts(ref)
 
 

@@ -21,7 +21,9 @@ from batches.runners.spark_server import SparkServer
 from batches.runners.spark_settings import environment, java_from_pypi
 from batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
-from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable
+from partitioning.commands import Run
+from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable, about
+from partitioning.kinds import Kind
 from partitioning.model.failure import Answer, Failed
 from tests.small import SmallBatch, small_batch
 
@@ -80,7 +82,10 @@ def test_a_log_that_nobody_needs_is_not_left(s3: S3Server, logs: Path) -> None:
 
 @pytest.mark.parametrize("kind", [CosetError, Refused, Conflict, OutcomeUnknown, Unreachable])
 def test_errors_keep_kind_and_findings_on_their_way(kind: type[CosetError]) -> None:
-    error = kind(Finding("one\nand more", "here", "do this"), Finding("two", "there", "do that"))
+    error = kind(
+        Finding(Kind.SQL, "one\nand more", "here", "do this"),
+        Finding(Kind.RUNNER, "two", "there", Run("late"), about(n=2)),
+    )
     back = msgspec.json.decode(msgspec.json.encode(Failed.of(error)), type=Answer)
     assert isinstance(back, Failed)
     assert type(back.error()) is kind

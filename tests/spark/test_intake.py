@@ -10,6 +10,7 @@ import pytest
 
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from sources.copies import Copies
 from sources.reader import Batch
@@ -57,7 +58,7 @@ def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store
 
     class Failing(Proved):
         def records(self, batch: Batch) -> pa.RecordBatch:
-            raise Refused(Finding("it is broken", batch.where, "land it again"))
+            raise Refused(Finding(Kind.RECORD, "it is broken", batch.where, "land it again"))
 
     intake = intake_of_views(plan_for(activity(source), "tasks(1)"), store, Failing)
     with pytest.raises(pa.ArrowException, match="it is broken"):

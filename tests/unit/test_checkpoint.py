@@ -58,7 +58,7 @@ def test_a_foreign_record_is_named_with_its_key_partition_offset_and_the_next_st
     home = placement_hash(intruder) % 4
     at = f"flights-{here} at offset {seen[place].offset}"
     assert f"key {intruder!r}, {at}, belongs in partition {home} of 4" in finding.what
-    assert finding.where == "batch 0 of delays, attempt 0"
+    assert finding.where == "batch 0 of delays"
     for command in ("coset report delays", "coset run delays", "coset replan delays"):
         assert command in finding.then
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.output import as_named
-from cli.pipelines import load
-from partitioning.errors import Finding, Refused
+from cli.pipelines import load, shown
+from partitioning.commands import Status
+from partitioning.errors import Refused
 
 PIPELINE = """
 from partitioning import Pipeline
@@ -39,15 +39,10 @@ def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     assert load(str(file)).name == "views_of_users"
 
 
-@pytest.mark.parametrize(
-    ("then", "shown"),
-    [
-        ("run `coset status` to see where it stands", "run `coset status p/views.py` to see where it stands"),
-        ("`coset run views_of_users --again` tries it", "`coset run p/views.py --again` tries it"),
-        ("correct it, then `coset replan views --why '…'`", "correct it, then `coset replan p/views.py --why '…'`"),
-        ("land it again, then plan anew: `coset replan`", "land it again, then plan anew: `coset replan p/views.py`"),
-        ("use `coset assign --stream views=8`", "use `coset assign --stream views=8`"),
-    ],
-)
-def test_the_next_step_names_the_pipeline_as_the_user_does(then: str, shown: str) -> None:
-    assert as_named(Finding("it is wrong", "here", then), "p/views.py").then == shown
+def test_the_next_step_names_the_pipeline_as_the_user_does(tmp_path: Path) -> None:
+    file = tmp_path / "my views.py"
+    file.write_text(PIPELINE)
+    load(str(file))
+    assert shown().says(("see ", Status("views_of_users"))) == f"see `coset status '{file}'`"
+    # Another pipeline, of which the finding is, has its own name.
+    assert shown().says(Status("views_of_nobody")) == "`coset status views_of_nobody`"

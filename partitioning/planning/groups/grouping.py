@@ -7,8 +7,9 @@ from typing import Protocol
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import imported, is_import_path
+from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import GroupLeft, LocationUnknown, MoveReason, OtherWave, PutBy
@@ -90,7 +91,11 @@ def grouped(
     is not one group for each task and a task for each group.
     """
     if groups < 1:
-        raise Refused(Finding(f"{groups} task groups asked for", "groups", "ask for 1 or more"))
+        raise Refused(
+            Finding(
+                Kind.SETTING, f"{groups} task groups asked for", "groups", "ask for 1 or more", about(groups=groups)
+            )
+        )
     if not tasks:
         return Grouping(())
     numbers = range(first, first + min(groups, len(tasks)))
@@ -137,7 +142,9 @@ def _answer(
     if grouper not in BUILT_IN and not is_import_path(grouper):
         listed = ", ".join(sorted(BUILT_IN))
         raise Refused(
-            Finding("there is no such grouper", where, f"use {listed} or an import path: package.module:name")
+            Finding(
+                Kind.NAME, "there is no such grouper", where, f"use {listed} or an import path: package.module:name"
+            )
         )
     answer = imported(BUILT_IN.get(grouper, grouper), where)(tasks, groups, before, locality)
     if findings := list(_findings(answer, [sized.task for sized in tasks], groups, where)):
@@ -149,7 +156,11 @@ def _answer(
 def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], where: str) -> Iterator[Finding]:
     if not isinstance(answer, Grouped):
         yield Finding(
-            f"it answered {type(answer).__name__}", where, "return a partitioning.planning.groups.grouping.Grouped"
+            Kind.GROUPER,
+            f"it answered {type(answer).__name__}",
+            where,
+            "return a partitioning.planning.groups.grouping.Grouped",
+            about(type=type(answer).__name__),
         )
         return
     used = set(answer.groups.values())
@@ -164,7 +175,15 @@ def _findings(answer: object, tasks: Sequence[TaskRef], groups: Sequence[int], w
         ("has no task in group", [str(group) for group in groups if group not in used]),
     ):
         if culprits:
-            yield Finding(f"its answer {fault} {', '.join(culprits)}", where, then)
+            yield Finding(
+                Kind.GROUPER, f"its answer {fault} {', '.join(culprits)}", where, then, about(culprits=culprits)
+            )
     if wordy := sorted(str(task) for task, why in answer.why.items() if not isinstance(why, MoveReason)):
         what = f"its answer has what is no reason for {', '.join(wordy)}"
-        yield Finding(what, where, "give reasons of partitioning.model.reasons: Said(words) for words of your own")
+        yield Finding(
+            Kind.GROUPER,
+            what,
+            where,
+            "give reasons of partitioning.model.reasons: Said(words) for words of your own",
+            about(wordy=wordy),
+        )

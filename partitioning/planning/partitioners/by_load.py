@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import lcm
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.planning.partitioners.key_shares import Share, reduced, smallest_factor, widest
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 from partitioning.values import Value, replace
@@ -147,15 +148,45 @@ class ByThroughput(Value, frozen=True):
         bounds = (self.minimum, self.maximum)
         if not all(isinstance(bound, int | float) and not isinstance(bound, bool) for bound in bounds):
             findings.append(
-                Finding(f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number", where, "use numbers")
+                Finding(
+                    Kind.PARTITIONER,
+                    f"minimum {self.minimum!r} or maximum {self.maximum!r} is no number",
+                    where,
+                    "use numbers",
+                    about(minimum=self.minimum, maximum=self.maximum),
+                )
             )
         elif not 0 <= 2 * self.minimum <= self.maximum:
             what = f"a maximum of {self.maximum} is less than twice the minimum of {self.minimum}"
-            findings.append(Finding(what, where, "set them apart: two shares that are merged would be split again"))
+            findings.append(
+                Finding(
+                    Kind.PARTITIONER,
+                    what,
+                    where,
+                    "set them apart: two shares that are merged would be split again",
+                    about(maximum=self.maximum, minimum=self.minimum),
+                )
+            )
         if not isinstance(self.cool_down, int) or isinstance(self.cool_down, bool) or self.cool_down < 1:
-            findings.append(Finding(f"a cool-down of {self.cool_down!r} batches", where, "use 1 or more"))
+            findings.append(
+                Finding(
+                    Kind.PARTITIONER,
+                    f"a cool-down of {self.cool_down!r} batches",
+                    where,
+                    "use 1 or more",
+                    about(cool_down=self.cool_down),
+                )
+            )
         if self.per not in PER:
-            findings.append(Finding(f"throughput per {self.per!r} is not known", where, f"use {' or '.join(PER)}"))
+            findings.append(
+                Finding(
+                    Kind.PARTITIONER,
+                    f"throughput per {self.per!r} is not known",
+                    where,
+                    f"use {' or '.join(PER)}",
+                    about(per=self.per),
+                )
+            )
         if findings:
             raise Refused(*findings)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import lcm
 from typing import Any
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.statistics import TaskFigures
 from partitioning.values import Value, replace
 
@@ -93,7 +94,7 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
     shares = tuple(answer) if isinstance(answer, Sequence) else ()
     if not shares or not all(isinstance(share, Share) for share in shares):
         what = "it gives no shares" if not shares else "it gives something else than shares"
-        raise Refused(Finding(what, where, "return a sequence of Share, at least one"))
+        raise Refused(Finding(Kind.PARTITIONER, what, where, "return a sequence of Share, at least one"))
     findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
     if not findings:
         findings = _uncovered(shares, where)
@@ -104,15 +105,47 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
 
 def _malformed(number: int, share: Share, where: str) -> list[Finding]:
     if share.modulus < 1:
-        return [Finding(f"share {number} has the modulus {share.modulus}", where, "use a modulus of 1 or more")]
+        return [
+            Finding(
+                Kind.PARTITIONER,
+                f"share {number} has the modulus {share.modulus}",
+                where,
+                "use a modulus of 1 or more",
+                about(number=number, modulus=share.modulus),
+            )
+        ]
     findings = []
     if not share.residues:
-        findings.append(Finding(f"share {number} is empty", where, "leave it out, or give it residues"))
+        findings.append(
+            Finding(
+                Kind.PARTITIONER,
+                f"share {number} is empty",
+                where,
+                "leave it out, or give it residues",
+                about(number=number),
+            )
+        )
     if strange := [residue for residue in share.residues if not 0 <= residue < share.modulus]:
         what = f"share {number} has residues that modulus {share.modulus} does not have: {_listed(strange)}"
-        findings.append(Finding(what, where, f"use 0 to {share.modulus - 1}"))
+        findings.append(
+            Finding(
+                Kind.PARTITIONER,
+                what,
+                where,
+                f"use 0 to {share.modulus - 1}",
+                about(number=number, modulus=share.modulus, strange=strange),
+            )
+        )
     if len(set(share.residues)) < len(share.residues):
-        findings.append(Finding(f"share {number} names a residue twice", where, "name each residue once"))
+        findings.append(
+            Finding(
+                Kind.PARTITIONER,
+                f"share {number} names a residue twice",
+                where,
+                "name each residue once",
+                about(number=number),
+            )
+        )
     return findings
 
 
@@ -120,7 +153,7 @@ def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
     modulus = widest(shares)
     if modulus > MOST_RESIDUES:
         what = f"its moduli have {modulus:,} residues in common, more than {MOST_RESIDUES:,}"
-        return [Finding(what, where, "use moduli that divide one another")]
+        return [Finding(Kind.PARTITIONER, what, where, "use moduli that divide one another", about(modulus=modulus))]
     owners: list[list[int]] = [[] for _ in range(modulus)]
     for number, share in enumerate(shares):
         for residue in residues_at(share, modulus):
@@ -130,10 +163,26 @@ def _uncovered(shares: Sequence[Share], where: str) -> list[Finding]:
     findings = []
     if lost:
         what = f"keys with h(key) mod {modulus} = {_listed(lost)} are in no share"
-        findings.append(Finding(what, where, "deal each residue to one share; these records would be lost"))
+        findings.append(
+            Finding(
+                Kind.PARTITIONER,
+                what,
+                where,
+                "deal each residue to one share; these records would be lost",
+                about(modulus=modulus, lost=lost),
+            )
+        )
     if twice:
         what = f"keys with h(key) mod {modulus} = {_listed(twice)} are in several shares"
-        findings.append(Finding(what, where, "deal each residue to one share; these records would count twice"))
+        findings.append(
+            Finding(
+                Kind.PARTITIONER,
+                what,
+                where,
+                "deal each residue to one share; these records would count twice",
+                about(modulus=modulus, twice=twice),
+            )
+        )
     return findings
 
 

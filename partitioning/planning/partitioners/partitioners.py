@@ -14,9 +14,10 @@ from typing import Protocol, runtime_checkable
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import java_hash
 from partitioning.imports import imported
+from partitioning.kinds import Kind
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
@@ -163,10 +164,20 @@ def _made(ref: PartitionerRef, where: str) -> Partitioner:
     try:
         partitioner = factory(**ref.arguments)
     except TypeError as error:
-        raise Refused(Finding(f"it cannot be made: {error}", where, "correct its arguments in the settings")) from error
+        raise Refused(
+            Finding(Kind.PARTITIONER, f"it cannot be made: {error}", where, "correct its arguments in the settings")
+        ) from error
     if not isinstance(partitioner, Partitioner):
         what = f"{ref.path} gives no partitioner but {type(partitioner).__name__}"
-        raise Refused(Finding(what, where, "name a class or function that gives one: define(), accepted()"))
+        raise Refused(
+            Finding(
+                Kind.PARTITIONER,
+                what,
+                where,
+                "name a class or function that gives one: define(), accepted()",
+                about(path=ref.path, type=type(partitioner).__name__),
+            )
+        )
     return partitioner
 
 
@@ -214,7 +225,9 @@ class Even(Value, frozen=True):
         if self.tasks > cosets:
             what = f"{cosets} cosets cannot be dealt to {self.tasks} tasks"
             then = f"give the stage a finer scheme, as tasks({16 * self.tasks})"
-            raise Refused(Finding(what, f"stage {context.stage}", then))
+            raise Refused(
+                Finding(Kind.PARTITIONER, what, f"stage {context.stage}", then, about(cosets=cosets, tasks=self.tasks))
+            )
         owned, size, more = [list(range(cosets))], cosets, 0
         for tasks in range(2, self.tasks + 1):
             before, (size, more) = (size, more), divmod(cosets, tasks)
@@ -246,4 +259,12 @@ def apex_hash(key: str) -> int:
 
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Refused(Finding(f"{value!r} {name}", "the partitioner's arguments", f"give {name} as 1 or more"))
+        raise Refused(
+            Finding(
+                Kind.PARTITIONER,
+                f"{value!r} {name}",
+                "the partitioner's arguments",
+                f"give {name} as 1 or more",
+                about(value=value, name=name),
+            )
+        )

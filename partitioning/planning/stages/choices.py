@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Op
 from partitioning.model.schemes import Scheme
 from partitioning.planning.stages.waves import Part
@@ -63,7 +64,13 @@ def _one(noun: str, by_name: Mapping[str, T], names: Sequence[str], part: Part, 
     if len({str(choice) for choice in chosen.values()}) > 1:
         listed = ", ".join(f"{name}: {choice}" for name, choice in chosen.items())
         findings.append(
-            Finding(f"one stage is given different {noun} ({listed})", f"stage {part.name}", "give it one of them")
+            Finding(
+                Kind.SCHEME,
+                f"one stage is given different {noun} ({listed})",
+                f"stage {part.name}",
+                "give it one of them",
+                about(listed=listed),
+            )
         )
     yield from list(chosen.values())[:1]
 
@@ -82,9 +89,19 @@ def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> I
             if name not in known:
                 listed = ", ".join(part.name for part in parts)
                 yield Finding(
-                    f"there is no stage or step {name!r}", where, f"name a step, or one of these stages: {listed}"
+                    Kind.NAME,
+                    f"there is no stage or step {name!r}",
+                    where,
+                    f"name a step, or one of these stages: {listed}",
+                    about(name=name),
                 )
     for name in settings.fan_in:
         if name not in combines:
             listed = ", ".join(sorted(combines)) or "there is none"
-            yield Finding(f"there is no combine step {name!r}", "fan_in in the settings", f"name a combine: {listed}")
+            yield Finding(
+                Kind.NAME,
+                f"there is no combine step {name!r}",
+                "fan_in in the settings",
+                f"name a combine: {listed}",
+                about(name=name),
+            )

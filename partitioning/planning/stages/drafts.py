@@ -7,7 +7,8 @@ from typing import ParamSpec, TypeVar
 
 from msgspec import field
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Graph
 from partitioning.model.placement import MURMUR2, Placement
 from partitioning.model.plan import Plan, PlannedPartition
@@ -153,6 +154,7 @@ class _Drafter:
             what = f"but {together} needs them together" if together else "so a partitioner has none to deal"
             raise Refused(
                 Finding(
+                    Kind.SCHEME,
                     f"scheme max keeps no keys together, {what}",
                     f"stage {part.name}",
                     "use cogroup, elastic(F) or tasks(L)",
@@ -177,7 +179,15 @@ class _Drafter:
     def _dealt(self, part: Part, choice: Choice, count: TaskCount, lying: Mapping[Read, Placement]) -> Shares:
         if count.gathered:
             what = f"its records are all needed together, so {choice.partitioner} has nothing to deal"
-            raise Refused(Finding(what, f"stage {part.name}", "leave the partitioner out"))
+            raise Refused(
+                Finding(
+                    Kind.SCHEME,
+                    what,
+                    f"stage {part.name}",
+                    "leave the partitioner out",
+                    about(partitioner=choice.partitioner),
+                )
+            )
         assert choice.partitioner is not None
         return dealt(
             choice.partitioner,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import OPAQUE, Placement
 from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInput, StreamInput
@@ -88,28 +89,34 @@ class Inputs:
         for read in inputs:
             if read.name in filtered and (why := self._cannot_filter(read)):
                 yield Finding(
+                    Kind.SCHEME,
                     f"{why}, so its records cannot be told apart by hash, "
                     f"and {draft.cosets} tasks do not divide its {read.placement.partitions} partitions",
                     where,
                     "use cogroup, or a number of tasks that divides all partition counts",
+                    about(cosets=draft.cosets, partitions=read.placement.partitions),
                 )
         if draft.choice.partitioner and any(read.placement.hash == OPAQUE for read in inputs):
             for step in draft.part.steps:
                 if step.state or step.name in self._left:
                     yield Finding(
+                        Kind.SCHEME,
                         f"rows of {step.name} cannot be left by residue: their placement is {OPAQUE}, "
                         f"and {draft.choice.partitioner} may deal several residues to one task",
                         where,
                         "leave the partitioner out",
+                        about(step=step.name, partitioner=draft.choice.partitioner),
                     )
         for over in filter(None, (self.moving(read, draft) for read in draft.part.reads)):
             if over.hash == OPAQUE:
                 yield Finding(
+                    Kind.SCHEME,
                     f"{over.change}, but its placement is {OPAQUE}: "
                     "its records cannot be moved to where their keys belong, "
                     f"and {draft.cosets} tasks do not divide {over.shared}, the gcd of both counts",
                     where,
                     f"use cogroup, or a number of tasks that divides {over.shared}, for this batch",
+                    about(change=over.change, cosets=draft.cosets, shared=over.shared),
                 )
 
     def _changeover(self, read: Read) -> Changeover | None:

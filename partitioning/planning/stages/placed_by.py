@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import KeyHash, Placement
 from partitioning.planning.exchanges.placements import Placed, changes_keys
@@ -40,10 +41,12 @@ def apart(
     for name, key_hashes in met.items():
         if None in key_hashes:
             yield Finding(
+                Kind.KEYS_DO_NOT_MEET,
                 f"{name} needs equal keys together, but records that it gets were given other keys, or were left by a "
                 "stage of scheme max, and did not move",
                 where,
                 "move them with .repartition() first, or give the stage that leaves them another scheme",
+                about(name=name),
             )
     if any(len(key_hashes - {None}) > 1 for key_hashes in met.values()):
         yield from _different(read, where)
@@ -61,7 +64,9 @@ def _different(read: Mapping[str, Placement], where: str) -> Iterator[Finding]:
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name}: {value}" for name, value in values.items())
             yield Finding(
+                Kind.KEYS_DO_NOT_MEET,
                 f"streams that meet have different {noun} ({listed}); equal keys would not meet",
                 where,
                 "declare what their producers really use; a stream placed otherwise needs an exchange",
+                about(listed=listed),
             )

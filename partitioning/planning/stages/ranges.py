@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
@@ -48,20 +49,36 @@ def unfit(part: Part, choice: Choice, streams: Sequence[Stream]) -> Iterator[Fin
     if keyed:
         names = ", ".join(step.name for step in keyed)
         what = f"scheme {scheme} keeps no keys together, but {names} needs them together"
-        yield Finding(what, where, _instead([step.op for step in keyed]))
+        yield Finding(
+            Kind.SCHEME, what, where, _instead([step.op for step in keyed]), about(scheme=scheme, names=names)
+        )
     if choice.partitioner is not None:
         what = f"scheme {scheme} keeps no keys together, so a partitioner has none to deal"
-        yield Finding(what, where, "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)")
+        yield Finding(
+            Kind.SCHEME,
+            what,
+            where,
+            "leave the partitioner out, or use cogroup, elastic(F) or tasks(L)",
+            about(scheme=scheme),
+        )
     if not streams:
         what = f"it reads no stream, so there are no offsets for {scheme} to deal"
-        yield Finding(what, where, "leave the scheme to stages that read streams")
+        yield Finding(Kind.SCHEME, what, where, "leave the scheme to stages that read streams", about(scheme=scheme))
     for stream in streams:
         if stream.table:
             what = f"{stream.name} is a table: of each key only the latest record counts, wherever that lies"
-            yield Finding(what, where, f"leave {scheme} to stages that read no table")
+            yield Finding(
+                Kind.SCHEME, what, where, f"leave {scheme} to stages that read no table", about(stream=stream.name)
+            )
         if stream.null_keys is NullKeys.OWN_TASK:
             what = f"records of {stream.name} without a key have a task of their own, which reads whole partitions"
-            yield Finding(what, where, f'declare null_keys="drop" or "refuse", or leave {scheme} out')
+            yield Finding(
+                Kind.SCHEME,
+                what,
+                where,
+                f'declare null_keys="drop" or "refuse", or leave {scheme} out',
+                about(stream=stream.name),
+            )
 
 
 def _instead(ops: Sequence[Op]) -> str:

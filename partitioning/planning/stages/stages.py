@@ -8,7 +8,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Op
 from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedStream, PlannedWrite, Stage
 from partitioning.model.reasons import InRanges
@@ -189,9 +190,22 @@ def _unwritten(pipeline: Pipeline) -> list[Finding]:
             used.update(step.inputs)
     names = [stream.name for stream in pipeline.streams] + [step.name for step in pipeline.steps]
     if not names:
-        return [Finding("the pipeline has no streams", f"pipeline {pipeline.name!r}", "declare one with .stream()")]
+        return [
+            Finding(
+                Kind.DECLARATION,
+                "the pipeline has no streams",
+                f"pipeline {pipeline.name!r}",
+                "declare one with .stream()",
+            )
+        ]
     return [
-        Finding(f"{name!r} leads to no table", f"pipeline {pipeline.name!r}", "write it with .write(), or remove it")
+        Finding(
+            Kind.DECLARATION,
+            f"{name!r} leads to no table",
+            f"pipeline {pipeline.name!r}",
+            "write it with .write(), or remove it",
+            about(name=name),
+        )
         for name in names
         if name not in used
     ]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Keeps, Op, Step, state_of
 from partitioning.model.leaving import state_columns
@@ -83,12 +84,22 @@ class States:
         where = f"state of {step.name}, left by batch {self._batch}"
         for noun, was, now_is in _meaning(before, step):
             if was != now_is:
-                yield Finding(f"its {noun} changed from {was} to {now_is}", where, then)
+                yield Finding(
+                    Kind.STATE_CHANGED,
+                    f"its {noun} changed from {was} to {now_is}",
+                    where,
+                    then,
+                    about(was=was, now_is=now_is),
+                )
         lies = _placement(state)
         if min(lies.partitions, cosets) > 1 and now != {lies.key_hash}:
             listed = " and ".join(sorted(map(_text, now)))
             yield Finding(
-                f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}", where, then
+                Kind.STATE_CHANGED,
+                f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}",
+                where,
+                then,
+                about(listed=listed),
             )
 
     def _input(self, step: Step, keeps: Keeps, anew: Placement) -> StateInput | None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import lcm
 
 from partitioning.cosets.ranges import MOST_RANGES, how_many
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, InRanges, OnePerPartition, TaskCountReason
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind, tasks
@@ -79,7 +80,7 @@ def with_ranges(count: TaskCount, read: Sequence[PlannedPartition]) -> TaskCount
         largest = max(partition.records for partition in read)
         what = f"scheme {count.scheme} makes {cosets:,} tasks, more than {MOST_RANGES:,}"
         then = f"allow more records a task: the largest stream partition has {many(largest, 'record')}"
-        raise Refused(Finding(what, "scheme", then))
+        raise Refused(Finding(Kind.SCHEME, what, "scheme", then, about(scheme=count.scheme, cosets=cosets)))
     return replace(count, cosets=cosets)
 
 
@@ -87,7 +88,7 @@ def _gathered(part: Part, steps: tuple[str, ...], scheme: Scheme, *, named: bool
     if named and scheme not in (COGROUP, tasks(1)):
         who = f"{' and '.join(steps)} {'needs' if len(steps) == 1 else 'need'}"
         what = f"{who} all records in one task, but the scheme is {scheme}"
-        raise Refused(Finding(what, f"stage {part.name}", "leave the scheme out"))
+        raise Refused(Finding(Kind.SCHEME, what, f"stage {part.name}", "leave the scheme out", about(scheme=scheme)))
     return TaskCount(tasks(1), 1, AllTogether(steps))
 
 

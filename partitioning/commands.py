@@ -1,0 +1,202 @@
+"""Commands: what a finding says to run next, as values; the words are those of where they are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import assert_never
+
+from partitioning.values import Value
+
+_BACKFILL = re.compile(r"(.+)\.backfill-([0-9]+)")
+
+
+def backfill_of(name: str) -> tuple[str, int] | None:
+    """The pipeline and the number of the backfill that has this name; None if it is a pipeline's own.
+
+    >>> backfill_of("shop.backfill-3"), backfill_of("shop")
+    (('shop', 3), None)
+    """
+    match = _BACKFILL.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
+
+
+class Repeat(Value, frozen=True, tag="repeat", tag_field="command"):
+    """What was just tried, once more."""
+
+
+class Run(Value, frozen=True, tag="run", tag_field="command"):
+    """The open batch of a pipeline, or of a backfill, goes on, also if it waits and is asked for `again`."""
+
+    pipeline: str
+    again: bool = False
+
+
+class Replan(Value, frozen=True, tag="replan", tag_field="command"):
+    """The open batch is given up and its records are planned again; of a backfill, it is given up and asked for anew.
+
+    `repaired` says that the files of a backfill have changed on purpose.
+    """
+
+    pipeline: str
+    repaired: bool = False
+
+
+class Status(Value, frozen=True, tag="status", tag_field="command"):
+    """Where a pipeline stands, or its backfills."""
+
+    pipeline: str
+
+
+class Report(Value, frozen=True, tag="report", tag_field="command"):
+    """What became of a batch of a pipeline's own."""
+
+    pipeline: str
+    batch: int
+
+
+class Backfills(Value, frozen=True, tag="backfills", tag_field="command"):
+    """All backfills of a pipeline, or the comparison of one."""
+
+    pipeline: str
+    number: int | None = None
+
+
+class Backfill(Value, frozen=True, tag="backfill", tag_field="command"):
+    """Batches are run again: without a `last` the first alone, in a `cascade` all later ones too; without a `first`
+    those that the reader chooses."""
+
+    pipeline: str
+    first: int | None
+    last: int | None = None
+    cascade: bool = False
+    repaired: bool = False
+
+
+class Resume(Value, frozen=True, tag="resume", tag_field="command"):
+    """A backfill goes on where it stopped."""
+
+    pipeline: str
+    number: int
+
+
+class Cancel(Value, frozen=True, tag="cancel", tag_field="command"):
+    """A backfill is given up."""
+
+    pipeline: str
+    number: int
+
+
+class Undo(Value, frozen=True, tag="undo", tag_field="command"):
+    """A backfill is taken back."""
+
+    pipeline: str
+    number: int
+
+
+Command = Repeat | Run | Replan | Status | Report | Backfills | Backfill | Resume | Cancel | Undo
+
+# Advice in words, a command, or several of these one after the other.
+Then = str | Command | tuple[str | Command, ...]
+
+
+class Shown(Value, frozen=True):
+    """Where advice is shown: how pipelines are `named` there, if not by their names, and whether Airflow shows it."""
+
+    named: Mapping[str, str] = {}
+    airflow: bool = False
+
+    def says(self, then: Then) -> str:
+        """Advice in words.
+
+        >>> Shown().says(("correct it, then ", Replan("late")))
+        "correct it, then `coset replan late --why '…'`"
+        >>> Shown(named={"late": "late.py"}).says(Status("late"))
+        '`coset status late.py`'
+        """
+        if isinstance(then, tuple):
+            return "".join(self.says(part) for part in then)
+        if isinstance(then, str):
+            return then
+        line, in_airflow = self.line(then), _in_airflow(then) if self.airflow else None
+        if line is None:
+            return in_airflow or "run the same command again"
+        return f"`{line}`{_beyond(then)}" if in_airflow is None else f"{in_airflow} (`{line}`)"
+
+    def line(self, command: Command) -> str | None:
+        """A command as a terminal takes it; None if only its reader knows it."""
+        asked = _of_backfill(command)
+        match asked:
+            case Repeat():
+                return None
+            case Run(pipeline, again):
+                return self._line("run", pipeline, "--again" if again else "")
+            case Replan(pipeline):
+                return self._line("replan", pipeline, "--why '…'")
+            case Status(pipeline):
+                return self._line("status", pipeline)
+            case Report(pipeline, batch):
+                return self._line("report", pipeline, f"--batch {batch}")
+            case Backfills(pipeline, number):
+                return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
+            case Backfill(pipeline, first, last, cascade, repaired):
+                begin = "--from N" if first is None else f"--from {first}"
+                to = "" if last in (None, first) else f"--to {last}"
+                more = ("--cascade" if cascade else "", "--input repaired" if repaired else "")
+                return self._line("backfill", pipeline, begin, to, *more)
+            case Resume(pipeline, number) | Cancel(pipeline, number):
+                word = "resume" if isinstance(asked, Resume) else "cancel"
+                return self._line("backfill", pipeline, f"--{word} {number}")
+            case Undo(pipeline, number):
+                return self._line("undo", pipeline, str(number))
+            case _:
+                assert_never(asked)
+
+    def _line(self, verb: str, pipeline: str, *words: str) -> str:
+        return " ".join(["coset", verb, self.named.get(pipeline, pipeline), *filter(None, words)])
+
+
+def _of_backfill(command: Command) -> Command:
+    """The command that does the same for a backfill, if the name is one's."""
+    match command:
+        case Run(name) | Replan(name) | Status(name):
+            of = backfill_of(name)
+        case _:
+            return command
+    if of is None:
+        return command
+    match command:
+        case Run():
+            return Resume(*of)
+        case Replan():
+            return Cancel(*of)
+        case Status():
+            return Backfills(of[0])
+        case _:
+            assert_never(command)
+
+
+def _beyond(command: Command) -> str:
+    """What a command alone does not do."""
+    if not isinstance(command, Replan) or backfill_of(command.pipeline) is None:
+        return ""
+    return f" and ask for the backfill again{', with `--input repaired`' if command.repaired else ''}"
+
+
+def _in_airflow(command: Command) -> str | None:
+    """What does the same in Airflow, if something does."""
+    match _of_backfill(command):
+        case Repeat():
+            return "clear the failed task"
+        case Run(pipeline, again):
+            return f"start the DAG {pipeline}{', with Again' if again else ''}"
+        case Backfill(pipeline):
+            return f"start the DAG {pipeline}_backfill"
+        case Resume(pipeline, number):
+            return f"start the DAG {pipeline}_backfill, with Backfill {number}"
+        case Undo(pipeline, number):
+            return f"start the DAG {pipeline}_undo, with Backfill {number}"
+        case Replan() | Status() | Report() | Backfills() | Cancel():
+            return None
+        case _ as never:
+            assert_never(never)

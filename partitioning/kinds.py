@@ -1,0 +1,151 @@
+"""Kinds: the causes of findings, each one that a person meets in the same way. docs/findings.md lists them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What sort of thing is wrong: a code for programs, the cause and the cure for people.
+
+    >>> Kind.STREAM_LOST.value, Kind("stream.lost") is Kind.STREAM_LOST
+    ('stream.lost', True)
+    """
+
+    cause: str
+    cure: str
+
+    def __new__(cls, code: str, cause: str, cure: str) -> Kind:
+        """A code with its cause and cure."""
+        kind = str.__new__(cls, code)
+        kind._value_ = code
+        kind.cause, kind.cure = cause, cure
+        return kind
+
+    OLDER = "older", "A version of Coset that did not tell kinds found it.", "Do what the finding says."
+
+    # The command line, and what else is given to Coset from outside.
+    ARGUMENT = "argument", "An option or an argument of a command has no meaning.", "Write it as the finding says."
+    LOCAL_FILE = "local-file", "A file of this machine cannot be read or written.", "Name another one."
+    SETTING = "setting", "A setting has a value that it cannot have.", "Correct it in the file, form or option."
+    LOCATION = "location", "A location, its folder or its size is not what one can be.", "Correct the variable."
+
+    # A pipeline, as it was written.
+    PIPELINE_UNKNOWN = "pipeline.unknown", "No file defines a pipeline of that name.", "Name its file."
+    PIPELINE_FAILS = "pipeline.fails", "The pipeline's file raises an error.", "Correct the line that it names."
+    DECLARATION = "declaration", "A stream, step or table is declared in a way that has no meaning.", "Correct it."
+    NAME = "name", "A name is taken, unknown, or cannot be one.", "Choose another one, or correct it."
+    KEYS_DO_NOT_MEET = (
+        "keys.do-not-meet",
+        "Equal keys would not come to one task: they are placed otherwise, are typed otherwise, or there is no key.",
+        "Rekey or repartition the flow, or declare what its producers use.",
+    )
+    SQL = "sql", "DuckDB does not accept an expression, or it fails on the records.", "Correct it."
+    SQL_TYPE = "sql.type", "A column has a type, or a name, that cannot be used there.", "Cast or rename it."
+    COMBINE_ORDER = "combine.order", "A combine gives another result in another order.", "Use other aggregates."
+    FUNCTION = "function", "A Python function raises, or gives what it must not give.", "Correct the line it names."
+    IMPORT = "import", "What is to be called cannot be imported, or may not be.", "Correct the path, or allow it."
+    EXPECTATION_UNKNOWN = "expectation.unknown", "Great Expectations has no such expectation.", "Correct it."
+
+    # How it is planned.
+    SCHEME = "scheme", "A scheme, partitioner or number of tasks does not fit the stage.", "Choose another one."
+    PARTITIONER = "partitioner", "A partitioner's answer does not deal every key once.", "Correct the partitioner."
+    GROUPER = "grouper", "A grouper's answer does not have every task once.", "Correct the grouper."
+    PLAN_UNSOUND = "plan.unsound", "A plan contradicts itself; it is not run.", "Report it with the plan."
+    PLAN_WAVES = "plan.waves", "A plan has more waves than the DAG.", "Give the DAG the settings of the plan."
+
+    # What has arrived.
+    FOLDERS = "stream.folders", "The folders or files of a stream are not laid out as declared.", "Land them so."
+    PARTITIONS = "stream.partitions", "A stream has other partitions than declared, or than read.", "Declare them."
+    STREAM_RESET = (
+        "stream.reset",
+        "A stream ends before what was read of it: the topic was re-created, or files were removed.",
+        "Restore what was removed, or give the new topic another stream name.",
+    )
+    STREAM_LOST = (
+        "stream.lost",
+        "Offsets that were not read yet are gone.",
+        "Land them again, or go on without them with `--accept-loss`.",
+    )
+    STREAM_GAP = "stream.gap", "Offsets are missing between records.", "Land them, or declare the stream sparse."
+    STREAM_TWICE = "stream.twice", "Two files hold the same offsets.", "Remove one of them."
+    STREAM_START = "stream.start", "A batch cannot begin at that offset.", "Begin at the one that is named."
+    LOSS_UNFOUNDED = "stream.loss-unfounded", "A loss was accepted that is none.", "Leave it out."
+    STREAM_COLUMNS = "stream.columns", "Files of a stream have columns that do not go together.", "Land them alike."
+    FILE_GONE = "file.gone", "A file is gone since it was planned or written.", "Restore it, or plan anew."
+    FILE_CHANGED = "file.changed", "A file was changed since it was planned or written.", "Restore it, or plan anew."
+    FILE_UNREADABLE = "file.unreadable", "A file is damaged or has another format.", "Land it again."
+    RECORD = "record", "A record, offset or key is not as it was declared.", "Correct the declaration, or the record."
+    KEY = "key", "A value is no key of the declared format.", "Correct the key, or its format."
+
+    # Brokers and registries.
+    TOPIC_UNKNOWN = "topic.unknown", "The broker has no such topic.", "Correct the name, or create it."
+    BROKER_UNREACHABLE = "broker.unreachable", "A broker does not answer for now.", "Run the same command again."
+    BROKER_DENIED = "broker.denied", "A broker does not accept who asks.", "Check the credentials."
+    BROKER_SETTINGS = "broker.settings", "Kafka's client does not accept its properties.", "Correct the file."
+    REGISTRY_UNREACHABLE = "registry.unreachable", "The schema registry does not answer for now.", "Run again."
+    REGISTRY_DENIED = "registry.denied", "The schema registry does not accept who asks.", "Check the credentials."
+    SCHEMA = "schema", "There is no schema, or one that cannot be read.", "Register it, or give `schema=`."
+
+    # The store.
+    STORE_UNNAMED = "store.unnamed", "No store is named.", "Give `--store`, or set COSET_STORE."
+    STORE_ADDRESS = "store.address", "An address is none of S3, or of a bucket that is not there.", "Correct it."
+    STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
+    STORE_DENIED = "store.denied", "The store does not accept who asks.", "Check credentials, policy and clock."
+    STORE_UNKNOWN = "store.unknown", "Nobody knows whether a write happened.", "Run again: that settles it."
+    DOCUMENT_FORMAT = "document.format", "Another version of Coset wrote a document.", "Use that version."
+    DOCUMENT_DAMAGED = "document.damaged", "A document of the store cannot be read.", "Restore it from a backup."
+    DOCUMENT_MISSING = "document.missing", "A document is missing that must be there.", "Restore it from a backup."
+    DOCUMENTS_DISAGREE = "document.disagrees", "Documents contradict each other.", "Restore them from a backup."
+
+    # Batches.
+    BATCH_UNKNOWN = "batch.unknown", "There is no such batch or plan.", "Name one that there is."
+    BATCH_UNPUBLISHED = "batch.unpublished", "A batch was asked for that is not published.", "Name another one."
+    BATCH_NONE_OPEN = "batch.none-open", "No batch is open, so none can be given up.", "Nothing: go on."
+    BATCH_DECIDED = "batch.decided", "A batch is decided, so it cannot be decided otherwise.", "Finish it."
+    BATCH_UNDECIDED = "batch.undecided", "A batch is not checked yet, so it cannot be published.", "Run it."
+    BATCH_UNRUN = "batch.unrun", "Tasks of a batch have not run to their end.", "Run it."
+    BATCH_WAITS = (
+        "batch.waits",
+        "The checks of a batch's last two attempts found the same, so it is not run by itself.",
+        "Correct what they found, then plan anew, or ask for the same plan again.",
+    )
+    TASK_FILES = "task.files", "What tasks left is not what their receipts say.", "Restore the files, or plan anew."
+    PROOF = "proof", "Records, keys or tables are not as the plan has them.", "See the report; find what changed."
+    EXPECTATION = "expectation", "An expectation of the pipeline on its results is not met.", "Correct the records."
+    EXPECTATION_FAILS = "expectation.fails", "An expectation cannot be evaluated.", "Correct its arguments."
+
+    # Tables and state.
+    TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
+    TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
+    TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
+    TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."
+    STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Restore it, or make it anew."
+    STATE_CHANGED = "state.changed", "A step keeps something else than it kept before.", "Rename it, or change it back."
+    STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
+    STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."
+
+    # Backfills.
+    BACKFILL_UNKNOWN = "backfill.unknown", "There is no such backfill.", "List them with `coset backfills`."
+    BACKFILL_HELD = "backfill.held", "A backfill is paused, cancelled or ended.", "Let it go on, or begin another."
+    BACKFILL_INPUT = "backfill.input", "A backfill does not read what the first run read.", "Give `--input repaired`."
+    BACKFILL_UNEQUAL = "backfill.unequal", "Another scheme gave another result.", "Report it."
+    BACKFILL_UNREADY = "backfill.unready", "A backfill is not compared, or not with what counts now.", "Run it again."
+    BACKFILL_APPROVAL = "backfill.approval", "Another comparison was approved.", "Look at it again."
+    BACKFILL_TURN = "backfill.turn", "A backfill's rows are in place already, or are not.", "See what counts."
+    BACKFILL_LATER = "backfill.later", "Later batches went on from what it changes.", "Run them too: `--cascade`."
+    BACKFILL_TABLE = "backfill.table", "A table does not have a batch's files any more.", "Restore them."
+
+    # What runs tasks.
+    RUNNER = "runner", "The runner that was chosen cannot run these tasks.", "Choose another one."
+    RUN_ENDED = "run.ended", "A process, job or group was ended from outside.", "Run again."
+    SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."
+    SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
+    MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
+    SHIPPING = "shipping", "Code that is to be shipped cannot be.", "Correct the name, or install it there."
+    AIRFLOW_DATES = "airflow.dates", "Airflow's own backfill goes by dates.", "Start the DAG of backfills."
+
+    # Taking over from Samza, and the demo.
+    CHECKPOINTS = "samza.checkpoints", "Samza's checkpoints do not say where to start.", "Correct the file."
+    SAMZA = "samza", "Samza has no such grouping.", "Ask for one that it has."
+    DEMO = "demo", "A server or result of the demo is not as it should be.", "Read the log that is named."
