@@ -1,65 +1,144 @@
-"""Continuity: where the last published batch ended, by what the ledger and the tables' own logs say now.
+"""Continuity: up to where streams were read before a batch, by what the ledger and the tables' own logs say now.
 
-Nothing of it is taken from the plan that is judged, which says only where it starts itself.
+Nothing of it is taken from the plan that is judged, which says only where it starts itself and what it remembers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from batches.delta import Held, held
+from batches.ends import ends_after
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.ends import Ends, Read
 from partitioning.model.gaps import Explained, planned_gaps
+from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
-from partitioning.model.streams import is_read_whole
+from sources.beginnings import earlier
 
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """Two tables: `ends` has a row for each stream partition, `tables` one for each result table.
+    """Three tables: `ends` has a row for each stream partition, `remembered` one for each that was read before and of
+    which nothing is read now, `tables` one for each result table.
 
-    `ends`: stream, partition, whether it is read `whole`, beginning, start, end; `published` is where the last
-    published batch ended, `asked` where a first batch was asked to begin; both may be missing. How many offsets are
-    `missing` by the plan; how many its files `lack`, of which nobody explains so many (`unexplained`); and the first
-    such gap (`gap`).
+    `ends`: stream, partition, whether it is read `whole`, beginning, start, end; `published` is up to where published
+    batches have read it, `asked` where a first batch was asked to begin, `found` where it begins, if that
+    is earlier than the plan says; all three may be missing. How many offsets are `missing` by the plan; how many its
+    files `lack`, of which nobody explains so many (`unexplained`); and the first such gap (`gap`).
+    `remembered`: stream, partition; up to where it was read by the plan (`plan_end`, `plan_batch`), and by the ledger
+    (`ledger_end`, `ledger_batch`); two of them may be missing.
     `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
     published last to it (`ledger_batch`, `ledger_plan`); all may be missing.
     """
 
     ends: pd.DataFrame
+    remembered: pd.DataFrame
     tables: pd.DataFrame
 
 
 def continuity(ledger: Ledger, plan: Plan) -> Continuity:
     """What a batch has to go on from, read anew. Raises Refused if the ledger or a log cannot be read."""
-    published = ledger.published_before(plan.batch)
-    return Continuity(_ends(plan, published), _tables(ledger, plan, published))
+    published, origin = ledger.published_before(plan.batch), ledger.original or ledger
+    before = ends_after(origin, origin.published_before(plan.batch))
+    return Continuity(
+        _ends(ledger, plan, published, before), _remembered(plan, before), _tables(ledger, plan, published)
+    )
 
 
-def _ends(plan: Plan, published: Plan | None) -> pd.DataFrame:
-    before = {stream.name: stream.declared for stream in published.streams} if published else {}
-    ended = {str(offsets.partition): offsets.end for offsets in published.ranges()} if published else {}
+def _ends(ledger: Ledger, plan: Plan, published: Plan | None, before: Ends) -> pd.DataFrame:
+    by_ledger = _ByLedger(ledger, published, before)
+    found = {stream.name: _earlier(stream, before) for stream in plan.streams}
     rows = [
         {
             "stream": stream.name,
             "partition": partition.partition,
-            "whole": is_read_whole(stream.declared, before.get(stream.name)),
+            "whole": before.is_read_whole(stream.declared),
             "beginning": partition.beginning,
             "start": partition.start,
             "end": partition.end,
-            "published": ended.get(f"{stream.name}-{partition.partition}"),
+            "published": by_ledger.end(stream.name, partition.partition),
             "asked": plan.starts.get(f"{stream.name}-{partition.partition}"),
+            "found": found[stream.name].get(partition.partition),
             "missing": partition.missing,
             **gap_figures(plan, stream, partition),
         }
         for stream in plan.streams
         for partition in stream.partitions
     ]
-    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64", "gap": "string"})
+    numbers = {"published": "Int64", "asked": "Int64", "found": "Int64"}
+    return pd.DataFrame(rows).astype(numbers | {"gap": "string"})
+
+
+def _earlier(stream: PlannedStream, before: Ends) -> Mapping[int, int]:
+    """Where partitions begin of which the plan says that they are read from a later offset, the first, on."""
+    whole = before.is_read_whole(stream.declared)
+    beginnings = {
+        partition.partition: partition.beginning
+        for partition in stream.partitions
+        if whole or before.end(stream.name, partition.partition) is None
+    }
+    return earlier(stream.declared, beginnings) if beginnings else {}
+
+
+class _ByLedger:
+    """Up to where partitions were read, by the plans of the batches that read them last."""
+
+    def __init__(self, ledger: Ledger, published: Plan | None, before: Ends) -> None:
+        self._ledger = ledger
+        self._before = before
+        self._plans = {published.batch: published} if published else {}
+        self._newest = published
+
+    def end(self, stream: str, partition: int) -> int | None:
+        """None if no published batch has read it. Raises Refused if that is remembered of one that has not."""
+        known = self._before.end(stream, partition)
+        if known is None:
+            return None
+        ends = [_end_in(plan, stream, partition) for plan in (self._newest, self._plan(known.batch))]
+        end = next((end for end in ends if end is not None), None)
+        if end == known.end:
+            return end
+        where = f"{stream}-{partition}, by {self._ledger.uri(self._ledger.key('plans', self._before.batch))}"
+        what = (
+            f"it is remembered that batch {known.batch} has read it up to {known.end}, but by its plan that is not so"
+        )
+        then, values = "restore the plans and verdicts from a backup", about(partition=f"{stream}-{partition}")
+        raise Refused(Finding(Kind.DOCUMENTS_DISAGREE, what, where, then, values))
+
+    def _plan(self, batch: int) -> Plan | None:
+        if batch not in self._plans and self._ledger.published(batch) and (plan := self._ledger.plan(batch)):
+            self._plans[batch] = plan
+        return self._plans.get(batch)
+
+
+def _end_in(plan: Plan | None, stream: str, partition: int) -> int | None:
+    read = next((read for read in plan.streams if read.name == stream), None) if plan else None
+    return read.partitions[partition].end if read and partition < len(read.partitions) else None
+
+
+def _remembered(plan: Plan, before: Ends) -> pd.DataFrame:
+    after = before.then(Ends.by(plan.batch, plan.streams))
+    # A plan of an older version remembers nothing, and is not gone on from without asking the plans before it.
+    by_plan = _by_partition(plan.remembered) if isinstance(plan.remembered, tuple) else {}
+    by_ledger = _by_partition(after.remembered()) if isinstance(plan.remembered, tuple) else {}
+    nothing = None, None
+    rows = [
+        (partition.stream, partition.partition, *by_plan.get(partition, nothing), *by_ledger.get(partition, nothing))
+        for partition in sorted(by_plan.keys() | by_ledger.keys())
+    ]
+    numbers = dict.fromkeys(("partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"), "Int64")
+    return pd.DataFrame(rows, columns=["stream", *numbers]).astype(numbers | {"stream": "string"})
+
+
+def _by_partition(reads: Sequence[Read]) -> dict[StreamPartition, tuple[int, int]]:
+    return {StreamPartition(read.name, end.partition): (end.end, end.batch) for read in reads for end in read.ends}
 
 
 def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) -> dict[str, object]:

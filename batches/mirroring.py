@@ -10,25 +10,25 @@ from collections import defaultdict
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError
+from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.sources import KafkaSource, LandedSource
 
-Ends = dict[StreamPartition, int]
+Offsets = dict[StreamPartition, int]
 
 
 def mirror(ledger: Ledger) -> str:
     """Commit where the last published batch ended to the pipeline's consumer group, and say so; empty if no topic is
     read from its broker. What fails is only said: the next batch does it again."""
     published = ledger.standing().published
-    by_cluster: dict[KafkaSource, Ends] = defaultdict(dict)
-    for stream in published.streams if published else ():
-        match stream.declared.origin:
+    by_cluster: dict[KafkaSource, Offsets] = defaultdict(dict)
+    # Of a topic that is not read any more its brokers may be gone.
+    for read in Ends.by(published.batch, published.streams).streams if published else ():
+        match read.declared.origin:
             case LandedSource():
                 pass
             case KafkaSource() as source:
-                by_cluster[source] |= {
-                    StreamPartition(stream.name, planned.partition): planned.end for planned in stream.partitions
-                }
+                by_cluster[source] |= {StreamPartition(read.name, end.partition): end.end for end in read.ends}
     if published is None or not by_cluster:
         return ""
     from sources.kafka.groups import commit, group_of  # noqa: PLC0415  few pipelines read from brokers

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from batches.backfills.swaps import gone_on_from
+from batches.ends import ends_after
 from batches.history import statistics
 from batches.publication import transaction_version
 from batches.tables import Logs, check_columns, check_storable
@@ -111,7 +112,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         # A backfill may have taken the place of the batch that was published last.
         ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
-    discovered = discover(pipeline.streams, published, settings.accept_loss)
+    ends = ends_after(ledger, published)
+    discovered = discover(pipeline.streams, ends, settings.accept_loss)
     plan = plan_batch(
         pipeline,
         discovered,
@@ -119,6 +121,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
+        ends=ends,
         settings=settings,
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import CosetError
+from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered, DiscoveredPartition
 from sources.discovery import discover
 
@@ -57,25 +57,25 @@ class PipelineProgress:
         return max((progress.lag_seconds or 0.0 for progress in self.partitions), default=0.0)
 
 
-def progress(pipeline: Pipeline, published: Plan | None, now: datetime) -> PipelineProgress:
-    """How far a pipeline is whose last published plan this is."""
+def progress(pipeline: Pipeline, ends: Ends, now: datetime) -> PipelineProgress:
+    """How far a pipeline is whose published batches have read up to these ends."""
     discovered: Mapping[str, Discovered] = {}
     wrong = None
     try:
-        discovered = {found.stream: found for found in discover(pipeline.streams, published)}
+        discovered = {found.stream: found for found in discover(pipeline.streams, ends)}
     except CosetError as error:
         wrong = error
-    return PipelineProgress(tuple(_partitions(pipeline, published, discovered, now)), wrong)
+    return PipelineProgress(tuple(_partitions(pipeline, ends, discovered, now)), wrong)
 
 
 def _partitions(
-    pipeline: Pipeline, published: Plan | None, discovered: Mapping[str, Discovered], now: datetime
+    pipeline: Pipeline, ends: Ends, discovered: Mapping[str, Discovered], now: datetime
 ) -> Iterator[Progress]:
-    committed = {offsets.partition: offsets.end for offsets in published.ranges()} if published else {}
     for stream in pipeline.streams:
         for number in range(stream.partitions):
             partition = StreamPartition(stream.name, number)
-            done = committed.get(partition)
+            end = ends.end(stream.name, number)
+            done = end.end if end else None
             if stream.name in discovered:
                 yield _progress(partition, done, discovered[stream.name].partitions[number], now)
             else:

@@ -138,7 +138,9 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     before = continuity(ledger, planned)
     judgement = judge(
         planned,
-        Evidence(tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.tables),
+        Evidence(
+            tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
+        ),
         result_rows(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),

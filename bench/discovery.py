@@ -25,6 +25,7 @@ from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.store import S3Store
+from partitioning.model.ends import NOTHING
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
@@ -62,7 +63,7 @@ def figures(published: Path | None) -> Figures:
     with measured() as nothing:
         pass
     with measured() as cost:
-        (found,) = discover(pipeline().streams, plan)
+        (found,) = discover(pipeline().streams, plan.ends if plan else NOTHING)
     files = sum(len(partition.files) for partition in found.partitions)
     return Figures(files, cost.wall, cost.memory - nothing.memory, cost.memory)
 

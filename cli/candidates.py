@@ -13,6 +13,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
 from partitioning.model.statistics import Statistics
@@ -28,7 +29,7 @@ from spark_jobs.sql.check import check_sql
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What schemes are compared on: what a batch would read, what was published before, and the last figures."""
+    """What schemes are compared on: what a batch would read, what was published before, the last figures."""
 
     pipeline: Pipeline
     discovered: tuple[Discovered, ...]
@@ -38,6 +39,7 @@ class Basis:
     published: Plan | None
     history: tuple[Statistics, ...]
     sentence: str
+    ends: Ends = NOTHING
 
     def plan(self, settings: Settings = DEFAULTS) -> Plan | None:
         """The plan under these settings; None if there is nothing to read."""
@@ -48,6 +50,7 @@ class Basis:
             batch=self.batch,
             parent=self.parent,
             published=self.published,
+            ends=self.ends,
             settings=settings,
             statistics=self.history[-1] if self.history else None,
         )
@@ -71,18 +74,20 @@ class Compared:
     hot: tuple[tuple[HotPartition, Row], ...]
 
 
-def basis(pipeline: Pipeline, standing: Standing, past: tuple[Statistics, ...], settings: Settings) -> Basis | None:
-    """What is there to compare schemes on; None if nothing has arrived.
+def basis(
+    pipeline: Pipeline, standing: Standing, ends: Ends, past: tuple[Statistics, ...], settings: Settings
+) -> Basis | None:
+    """What is there to compare schemes on, read up to these ends; None if nothing has arrived.
 
     An open batch is compared on what it reads, and so is the last published one if nothing is new since.
     """
     if standing.open and standing.plan is not None:
         return _again(pipeline, standing.plan, past, f"Batch {standing.plan.batch} is open and keeps its plan")
-    discovered = discover(pipeline.streams, standing.published)
+    discovered = discover(pipeline.streams, ends)
     batch = standing.plan.batch + 1 if standing.plan else 0
     parent = digest(standing.plan) if standing.plan else None
     results = check_sql(pipeline, discovered)
-    new = Basis(pipeline, discovered, results, batch, parent, standing.published, past, "")
+    new = Basis(pipeline, discovered, results, batch, parent, standing.published, past, "", ends)
     plan = new.plan(settings)
     if plan is not None:
         return replace(new, sentence=f"Batch {batch} would read {many(plan.records, 'record')}")

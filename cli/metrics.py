@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from batches.ends import ends_after
 from batches.progress import PipelineProgress, progress
 from cli import pipelines
 from cli.output import show_error
@@ -19,8 +20,9 @@ _Sample = tuple[dict[str, str], float]
 def show_metrics(named: str, root: str) -> int:
     """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
     pipeline = pipelines.load(named)
-    standing = Ledger(S3Store(root), pipeline.name).standing()
-    now = progress(pipeline, standing.published, datetime.now(UTC))
+    ledger = Ledger(S3Store(root), pipeline.name)
+    standing = ledger.standing()
+    now = progress(pipeline, ends_after(ledger, standing.published), datetime.now(UTC))
     print("\n".join([*metrics(pipeline.name, standing, now), "# EOF"]))
     if now.wrong:
         show_error(now.wrong, as_json=False)

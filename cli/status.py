@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from batches.backfills.swaps import in_force
+from batches.ends import ends_after
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
@@ -23,7 +24,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     pipeline = pipelines.load(named)
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
-    now = progress(pipeline, standing.published, datetime.now(UTC))
+    now = progress(pipeline, ends_after(ledger, standing.published), datetime.now(UTC))
     wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()

@@ -9,6 +9,7 @@ if (_gx := logging.getLogger("great_expectations")).level == logging.NOTSET:
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
     ExpectBatchToContinueThePrevious,
+    ExpectEndsToBeRemembered,
     ExpectGapsToBeExplained,
     ExpectTablesToHoldThePreviousBatch,
 )
@@ -20,6 +21,7 @@ from expectations.coverage import (
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",
+    "ExpectEndsToBeRemembered",
     "ExpectGapsToBeExplained",
     "ExpectKeysToHashToTheirPartition",
     "ExpectKeysToMeetInOneTask",

@@ -29,6 +29,7 @@ from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
     ExpectBatchToContinueThePrevious,
+    ExpectEndsToBeRemembered,
     ExpectGapsToBeExplained,
     ExpectTablesToHoldThePreviousBatch,
 )
@@ -58,6 +59,7 @@ class Evidence:
     violations: pd.DataFrame
     moved: pd.DataFrame
     ends: pd.DataFrame
+    remembered: pd.DataFrame
     tables: pd.DataFrame
 
 
@@ -138,6 +140,7 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", _rows(evidence.coverage), covered)
     yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
+    yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
     yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     for stage in plan.stages:

@@ -1,4 +1,4 @@
-"""Expectations on what a batch goes on from: where the last published one ended, by the ledger and the tables' logs."""
+"""Expectations on what a batch goes on from: how far published ones have read, by the ledger and the tables' logs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from partitioning.sections import many
 
 
 class ExpectBatchToContinueThePrevious(TableExpectation):
-    """Expect each stream partition to start where the last published batch ended, and tables to be read whole that are
-    not kept.
+    """Expect each stream partition to start where the last published batch that read it ended, and tables to be read
+    whole that are not kept.
 
     Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start
-    and, where there is one, the offset at which the last published batch ended (published) or a first one was asked to
-    begin (asked).
+    and, where there is one, the offset up to which published batches have read it (published), at which a first one
+    was asked to begin (asked), and at which it begins, if that is earlier than the plan says (found).
     """
 
-    sentence = "Every stream partition starts where the last published batch ended; tables are read whole."
+    sentence = "Every stream partition starts where the last published batch that read it ended; tables are read whole."
 
     def needs(self) -> list[str]:
-        return ["stream", "partition", "whole", "beginning", "start", "published", "asked"]
+        return ["stream", "partition", "whole", "beginning", "start", "published", "asked", "found"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _wrong(row)) for row in frame.itertuples()]
@@ -32,12 +32,13 @@ class ExpectBatchToContinueThePrevious(TableExpectation):
 
 
 def _wrong(row: Any) -> str | None:
+    asked, published, found = _known(row.asked), _known(row.published), _known(row.found)
+    beginning = row.beginning if found is None else found
     if row.whole:
-        if row.start != row.beginning:
-            return f"the table begins at offset {row.beginning:,}, but is read from {row.start:,} on"
+        if row.start != beginning:
+            return f"the table begins at offset {beginning:,}, but is read from {row.start:,} on"
         return None
-    asked, published = _known(row.asked), _known(row.published)
-    expected = published if published is not None else asked if asked is not None else row.beginning
+    expected = published if published is not None else asked if asked is not None else beginning
     ended = f"the last published batch ended at {expected:,}" if published is not None else f"it begins at {expected:,}"
     if row.start > expected:
         return f"{ended}: {many(row.start - expected, 'record')} left out"
@@ -55,6 +56,35 @@ def _seen(frame: pd.DataFrame) -> str:
         records = int((skipped["start"] - skipped["beginning"]).sum())
         said.append(f"{many(records, 'record')} skipped in {len(skipped):,} of these, as [starts] asks")
     return "; ".join(said)
+
+
+class ExpectEndsToBeRemembered(TableExpectation):
+    """Expect a plan to remember of all that it does not read up to where it was read, and by which batch.
+
+    Judges a table with a row for each such stream partition: stream, partition, plan_end, plan_batch, ledger_end,
+    ledger_batch.
+    """
+
+    sentence = "What was read before and is not read now is remembered."
+
+    def needs(self) -> list[str]:
+        return ["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        rows = list(frame.itertuples())
+        bad = [f"{row.stream}-{row.partition}: {wrong}" for row in rows if (wrong := _misremembered(row))]
+        return many(len(frame), "stream partition"), len(frame), len(bad), bad
+
+
+def _misremembered(row: Any) -> str | None:
+    by_plan, by_ledger = _read_to(row.plan_end, row.plan_batch), _read_to(row.ledger_end, row.ledger_batch)
+    return (
+        None if by_plan == by_ledger else f"the plan remembers that it was {by_plan}, by the ledger it was {by_ledger}"
+    )
+
+
+def _read_to(end: Any, batch: Any) -> str:
+    return "never read" if pd.isna(end) else f"read up to {end:,} by batch {batch}"
 
 
 class ExpectGapsToBeExplained(TableExpectation):

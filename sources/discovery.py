@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from partitioning.errors import CosetError, Refused, Unreachable
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
-from partitioning.model.plan import Plan
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, Stream
 from sources import landed
 
 
 def discover(
-    streams: Sequence[Stream], published: Plan | None = None, losses: Sequence[OffsetRange] = ()
+    streams: Sequence[Stream], ends: Ends = NOTHING, losses: Sequence[OffsetRange] = ()
 ) -> tuple[Discovered, ...]:
-    """What has arrived of each stream, in their order.
+    """What has arrived of each stream since it was read up to these `ends`, in their order.
 
     Raises as `landed.discover` and `kafka.discovery.discover`, with the findings of both.
     """
@@ -31,13 +31,13 @@ def discover(
             case _:
                 assert_never(stream.origin)
     if not in_brokers:
-        return landed.discover(streams, published, losses)
+        return landed.discover(streams, ends, losses)
     from sources.kafka import discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
 
     errors, discovered = list[CosetError](), dict[str, Discovered]()
     looks: tuple[Callable[[], tuple[Discovered, ...]], ...] = (
-        lambda: landed.discover(in_files, published, losses),
-        lambda: kafka.discover(in_brokers, published),
+        lambda: landed.discover(in_files, ends, losses),
+        lambda: kafka.discover(in_brokers, ends),
     )
     for look in looks:
         try:

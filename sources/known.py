@@ -1,85 +1,74 @@
-"""Known: what the last published plan says of a stream, so that only what landed since has to be looked at."""
+"""Known: what published batches have read of a stream, so that only what landed since has to be looked at."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from partitioning.model.offsets import OffsetRange, Span
-from partitioning.model.plan import Plan, PlannedPartition
-from partitioning.model.streams import Column, InputFile, Stream, is_read_whole
+from partitioning.model.ends import End, Ends
+from partitioning.model.offsets import Span
+from partitioning.model.sources import LandedSource, source_of
+from partitioning.model.streams import Column, InputFile, Stream
 from sources.listing import digits_of, folder, key_before
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The columns of a stream, those of them that were never null, and how far each partition is published (`ends`).
+    """The columns of a stream, those of them that were never null, and how far each partition was read (`ends`).
 
-    `read` are the partitions of which something was read that need not be looked at again, by number: none of a table.
-    `pinned` are the files that the last batch read, by URI.
+    `read` are the partitions of which something was read that need not be looked at again, by number: none of a table,
+    and none if the stream lies elsewhere now. `last` are the landed files that were read last, of all that are not
+    read whole. `pinned` are the files that were read last, by URI.
     """
 
     columns: Sequence[Column] = ()
     required: Sequence[str] = ()
-    ends: Mapping[int, OffsetRange] = field(default_factory=dict)
-    read: Mapping[int, PlannedPartition] = field(default_factory=dict)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    read: Mapping[int, End] = field(default_factory=dict)
+    last: Mapping[int, InputFile] = field(default_factory=dict)
     pinned: Mapping[str, InputFile] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, stream: Stream, published: Plan | None) -> Known:
-        """What a plan says. If the stream lies elsewhere now, or means other offsets, its files are not known."""
-        before = next((each for each in published.streams if each.name == stream.name), None) if published else None
-        if before is None:
+    def by(cls, stream: Stream, before: Ends) -> Known:
+        """What batches have read. If the stream lies elsewhere now, or means other offsets, its files are not known."""
+        known = before.stream(stream.name)
+        if known is None:
             return cls()
-        ends = {planned.partition: before.range(planned.partition) for planned in before.partitions if planned.end}
-        columns = _still_declared(stream, before.columns)
-        if _meaning(stream) != _meaning(before.declared):
-            return cls(columns, before.required, ends)
-        partitions = before.partitions[: stream.partitions]
-        read = (
-            {}
-            if is_read_whole(stream, before.declared)
-            else {planned.partition: planned for planned in partitions if planned.end}
-        )
-        files = (file for planned in partitions for file in planned.files)
+        of_now = [end for end in known.ends if end.end and end.partition < stream.partitions]
+        ends, columns = {end.partition: end.end for end in of_now}, _still_declared(stream, known.columns)
+        whole, files = before.is_read_whole(stream), [file for end in of_now for file in end.files]
+        last = {end.partition: end.files[-1] for end in of_now if end.files and not whole}
+        last = {number: file for number, file in last.items() if isinstance(source_of(file.path), LandedSource)}
+        if _meaning(stream) != _meaning(known.declared):
+            return cls(columns, known.required, ends, last=last)
+        read = {} if whole else {end.partition: end for end in of_now}
         pinned = {file.path: file for file in files if stream.sparse or not file.missing}
-        return cls(columns, before.required, ends, read, pinned)
+        return cls(columns, known.required, ends, read, last, pinned)
 
     def end(self, partition: int) -> int:
         """Up to where a partition is published; of a table too, which is read whole all the same."""
-        return self.ends[partition].end if partition in self.ends else 0
+        return self.ends.get(partition, 0)
 
     def committed(self, partition: int) -> int:
-        """Up to where a partition was read."""
+        """Up to where a partition was read, as far as it need not be looked at again."""
         return self.read[partition].end if partition in self.read else 0
 
     def span(self, partition: int) -> Span | None:
         """What was read of a partition; None if nothing was."""
-        planned = self.read.get(partition)
-        return Span(min(planned.beginning, planned.end), planned.end) if planned else None
-
-    def last(self, partition: int) -> InputFile | None:
-        """The last file that the last batch read of a partition; None if it had nothing to read there."""
-        planned = self.read.get(partition)
-        return planned.files[-1] if planned and planned.files else None
+        end = self.read.get(partition)
+        return Span(min(end.beginning, end.end), end.end) if end else None
 
     def as_pinned(self, uri: str, size: int, etag: str) -> InputFile | None:
-        """The file as the last batch read it; None if it did not, or if it is another now."""
+        """The file as it was read; None if it was not, or if it is another now."""
         file = self.pinned.get(uri)
         return file if file and (file.size, file.etag) == (size, etag) else None
 
-    @property
-    def knows_names(self) -> bool:
-        """Whether it has a file that shows how names are written, or needs none."""
-        return not self.read or any(self.last(number) for number in self.read)
-
-    def starts(self, stream: Stream, others: Iterable[str]) -> Mapping[str, str]:
+    def starts(self, stream: Stream, keys: Mapping[int, str], others: Iterable[str]) -> Mapping[str, str]:
         """By each partition's folder, the key after which to list it: all that came since is behind it.
 
-        `others` are keys of the stream that show how names are written, if no file is known.
+        `keys` are those of the files that were read last; `others` are keys of the stream that show how names are
+        written, if there are none.
         """
-        source = f"{stream.source.rstrip('/')}/"
-        keys = {number: file.path.removeprefix(source) for number in self.read if (file := self.last(number))}
         digits = digits_of(keys.values()) or digits_of(others)
         if not digits:
             return {}

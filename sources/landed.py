@@ -14,9 +14,9 @@ from pyarrow.fs import FileSystem
 
 from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.plan import Plan
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.rows import Rows
 from partitioning.values import replace
@@ -38,13 +38,12 @@ _There = tuple[InputFile, datetime]
 
 
 def discover(
-    streams: Sequence[Stream], published: Plan | None = None, losses: Sequence[OffsetRange] = ()
+    streams: Sequence[Stream], ends: Ends = NOTHING, losses: Sequence[OffsetRange] = ()
 ) -> tuple[Discovered, ...]:
     """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
 
-    `published` is the plan of the last published batch, if there is one: of what was read up to then only the columns
-    are taken, from the plan, and the file that was read last is looked for; nothing else of it is listed or opened.
-    `losses` are accepted.
+    Of what batches have read up to these `ends` only the columns are known, and the file that was read last is looked
+    for; nothing else of it is listed or opened. `losses` are accepted.
 
     Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with a gap that
     nobody explains, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or columns
@@ -54,7 +53,7 @@ def discover(
     store = filesystem()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
         discovered = tuple(
-            _Discovery(stream, store, Known.by(stream, published), losses, findings, unreachable).run(pool)
+            _Discovery(stream, store, Known.by(stream, ends), losses, findings, unreachable).run(pool)
             for stream in streams
         )
     # What was not read looks like a gap, so nothing can be said of the others.

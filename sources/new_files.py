@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -46,21 +46,24 @@ class NewFiles:
     def find(self) -> list[NamedFile]:
         """Files that begin where a partition was read up to, or later; before that the file that was read last.
 
-        If that one is gone or was changed, the newest of those that are there comes in its place: it may hold more.
+        If that one is gone, was changed or is not known, the newest of those that are there comes in its place: it may
+        hold more.
         """
         known, new, newest_read = self.known, dict[str, NamedFile](), dict[int, NamedFile]()
-        starts = {} if self._folders.shows_all else known.starts(self.stream, self._some_keys())
+        keys = self._last_keys()
+        needed = not known.read or bool(keys)
+        starts = {} if self._folders.shows_all else known.starts(self.stream, keys, () if needed else self._some_keys())
         for file in self._named(self._folders.listed(self._store, starts)):
             is_read = file.start < known.committed(file.partition)
             if is_read:
                 _keep_newest(newest_read, file)
             if file.pinned or not is_read:
                 new[file.uri] = file
-        if not (new or newest_read or self.findings or self._some_keys(always=True)):
+        if not (new or newest_read or self.findings or self._some_keys()):
             self._nothing_there()
         for number in known.read:
-            last = known.last(number)
-            if last is not None and (last.path not in new or new[last.path].pinned is None):
+            last = known.last.get(number)
+            if last is None or last.path not in new or new[last.path].pinned is None:
                 if not self._folders.shows_all:
                     self._list_read(number, newest_read)
                 if number in newest_read:
@@ -73,10 +76,14 @@ class NewFiles:
             if file.start < self.known.committed(partition):
                 _keep_newest(newest, file)
 
-    def _some_keys(self, *, always: bool = False) -> list[str]:
-        """The first keys of the stream, if they are needed."""
-        if self.known.knows_names and not always:
-            return []
+    def _last_keys(self) -> Mapping[int, str]:
+        """The keys of the files that were read last, as far as they are named as files are now."""
+        source = f"{self.stream.source.rstrip('/')}/"
+        keys = {number: file.path.removeprefix(source) for number, file in self.known.last.items()}
+        return {number: key for number, key in keys.items() if self._folders.parse(key)}
+
+    def _some_keys(self) -> list[str]:
+        """The first keys of the stream."""
         objects = self._store.page(self._folders.prefix, "").objects
         return [found.entry.key for found in objects if not found.entry.key.endswith("/")]
 
@@ -123,7 +130,7 @@ class NewFiles:
     def _nothing_there(self) -> None:
         stream = self.stream
         if self.known.ends:
-            ends = cut([f"{offsets.partition} up to offset {offsets.end}" for offsets in self.known.ends.values()])
+            ends = cut([f"{stream.name}-{number} up to offset {end}" for number, end in self.known.ends.items()])
             self._found(
                 Kind.STREAM_RESET,
                 f"no file is left of it, and it was read before: {ends}",

@@ -50,7 +50,8 @@ class World:
         self.source = f"{store.root}/topics"
         self.topics = {name: Topic(name, 4) for name in NAMES}
         self.read = list(NAMES[:2])
-        self._docs = docs
+        self.docs = docs or Path()
+        self._is_judged = docs is not None
         self._sent = 0
 
     def send(self, name: str, records: int) -> None:
@@ -97,10 +98,10 @@ class World:
         ref = self.plan(settings)
         if ref is None:
             return None
-        if self._docs is None:
-            run_and_publish_unjudged(ref)
+        if self._is_judged:
+            run_and_publish(ref, self.docs)
         else:
-            run_and_publish(ref, self._docs)
+            run_and_publish_unjudged(ref)
         return ref.load()[1]
 
     def rows(self, name: str) -> list[int]:

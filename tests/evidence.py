@@ -20,7 +20,9 @@ from tests.reference import Seen, log, pipeline, planned, run, store
 def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
     """The audit of what was seen, beside the continuity of a first batch."""
     tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
-    return Evidence(tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.tables)
+    return Evidence(
+        tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
+    )
 
 
 def first_of_all(plan: Plan) -> Continuity:
@@ -35,6 +37,7 @@ def first_of_all(plan: Plan) -> Continuity:
             "end": each.end,
             "published": None,
             "asked": None,
+            "found": None,
             "missing": each.missing,
             **gap_figures(plan, stream, each),
         }
@@ -43,7 +46,8 @@ def first_of_all(plan: Plan) -> Continuity:
     ]
     nothing = {"log_batch": None, "log_plan": None, "ledger_batch": None, "ledger_plan": None}
     tables = [{"table": write.declared.table} | nothing for write in plan.writes()]
-    return Continuity(pd.DataFrame(ends), pd.DataFrame(tables))
+    remembered = pd.DataFrame(columns=["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"])
+    return Continuity(pd.DataFrame(ends), remembered, pd.DataFrame(tables))
 
 
 def judged(

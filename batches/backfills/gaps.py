@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from batches.backfills.swaps import in_force
+from batches.ends import ends_after
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.model.offsets import OffsetRange, StreamPartition
@@ -57,7 +58,7 @@ def _lost(ledger: Ledger) -> Iterator[Gap]:
 def _abandoned(ledger: Ledger, newest: int) -> Iterator[Gap]:
     """The ranges of given-up batches at the end, that the next batch is going to take."""
     published = ledger.standing().published
-    ends = {str(read.partition): read.end for read in published.ranges()} if published else {}
+    ends = ends_after(ledger, published)
     waiting = dict[str, tuple[OffsetRange, str]]()
     for batch in range(published.batch + 1 if published else 0, newest + 1):
         plan, verdict = ledger.plan(batch), ledger.verdict(batch)
@@ -65,7 +66,8 @@ def _abandoned(ledger: Ledger, newest: int) -> Iterator[Gap]:
             continue
         streams = [stream for stream in plan.streams if not stream.declared.table]
         for read in (stream.range(partition.partition) for stream in streams for partition in stream.partitions):
-            if read.end > max(read.start, ends.get(str(read.partition), 0)):
+            known = ends.end(read.partition.stream, read.partition.partition)
+            if read.end > max(read.start, known.end if known else 0):
                 waiting[str(read.partition)] = read, f"batch {batch} was given up: {verdict.why}"
     for read, why in waiting.values():
         yield Gap(read, why, (Run(ledger.pipeline), " takes them"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from batches.backfills.repaired import with_files_of_now
 from batches.backfills.swaps import gone_on_from
+from batches.ends import ends_after
 from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
@@ -33,9 +34,9 @@ def planned_again(
     stored = ledger.original.plan(batch)
     assert stored is not None
     then = pipeline.with_partitions({stream.name: stream.declared.partitions for stream in stored.streams})
+    ends = ends_after(ledger.original, ledger.original.published_before(batch)).without(stored.forgot)
     if repaired:
-        published, lost = ledger.original.published_before(batch), _lost(ledger.original)
-        stored = with_files_of_now(then, stored, published, lost)
+        stored = with_files_of_now(then, stored, ends, _lost(ledger.original))
     source, before = _goes_on_from(ledger, batch)
     plan = plan_arrived(
         then,
@@ -44,6 +45,8 @@ def planned_again(
         batch=batch,
         parent=digest(before) if before else None,
         published=before,
+        ends=ends,
+        forgotten=stored.forgot,
         settings=settings,
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
         kept=kept_by(source, before) if before else None,

@@ -13,6 +13,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import InputChange
+from partitioning.model.ends import Ends
 from partitioning.model.gaps import Explained, Gap, gaps, planned_gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
@@ -24,13 +25,13 @@ from sources.landed import discover
 _FIRST = 3
 
 
-def with_files_of_now(pipeline: Pipeline, stored: Plan, published: Plan | None, lost: Sequence[OffsetRange]) -> Plan:
-    """The plan of a batch, with the files that hold its offsets now; `published` is the one before it, and `lost` are
-    the offsets of all batches that somebody accepted to lose.
+def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequence[OffsetRange]) -> Plan:
+    """The plan of a batch that went on from these `ends`, with the files that hold its offsets now. `lost` are the
+    offsets of all batches that somebody accepted to lose.
 
     Raises Refused, with all findings, if offsets are missing that the batch had, and as `discover`.
     """
-    discovered = {found.stream: found for found in discover(pipeline.streams, published, lost)}
+    discovered = {found.stream: found for found in discover(pipeline.streams, ends.of_any_files(), lost)}
     streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
     for stream in stored.streams:
         if (found := discovered.get(stream.name)) is None:

@@ -14,6 +14,7 @@ import msgspec
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.documents.columns import from_columns, to_columns
+from partitioning.model.ends import End, Read
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
 from partitioning.model.schemes import Scheme
@@ -30,7 +31,10 @@ def to_form(plan: Plan) -> dict[str, Any]:
         _fields(stream) | {"partitions": to_columns(PlannedPartition, stream.partitions)} for stream in plan.streams
     )
     stages = (_fields(stage) | {"tasks": _exceptions(_by_rule(stage, read), stage.tasks)} for stage in plan.stages)
-    return _fields(plan) | {"streams": streams, "stages": stages}
+    form = _fields(plan) | {"streams": streams, "stages": stages}
+    if isinstance(plan.remembered, tuple):
+        form["remembered"] = [_fields(read) | {"ends": to_columns(End, read.ends)} for read in plan.remembered]
+    return form
 
 
 def from_form(members: Mapping[str, msgspec.Raw]) -> Plan:
@@ -39,9 +43,12 @@ def from_form(members: Mapping[str, msgspec.Raw]) -> Plan:
     streams = tuple(_stream(raw) for raw in _each(members["streams"]))
     read = {stream.name: stream.partitions for stream in streams}
     stages = [_stage(msgspec.json.decode(raw), read) for raw in _each(members["stages"])]
-    held = ("format", "streams", "stages")
+    held = ("format", "streams", "stages", "remembered")
     others = {name: msgspec.json.decode(raw) for name, raw in members.items() if name not in held}
-    return replace(msgspec.convert(others | {"streams": (), "stages": stages}, Plan), streams=streams)
+    plan = replace(msgspec.convert(others | {"streams": (), "stages": stages}, Plan), streams=streams)
+    return (
+        replace(plan, remembered=tuple(map(_read, _each(members["remembered"])))) if "remembered" in members else plan
+    )
 
 
 def _each(raw: msgspec.Raw) -> list[msgspec.Raw]:
@@ -52,6 +59,11 @@ def _stream(raw: msgspec.Raw) -> PlannedStream:
     stored = msgspec.json.decode(raw)
     partitions = from_columns(PlannedPartition, stored["partitions"])
     return replace(msgspec.convert(stored | {"partitions": ()}, PlannedStream), partitions=partitions)
+
+
+def _read(raw: msgspec.Raw) -> Read:
+    stored = msgspec.json.decode(raw)
+    return replace(msgspec.convert(stored | {"ends": ()}, Read), ends=from_columns(End, stored["ends"]))
 
 
 def _stage(stored: dict[str, Any], read: _Partitions) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
+from partitioning.model.ends import Ends, Forgotten, Read
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
@@ -313,7 +314,8 @@ class Plan(Document, frozen=True):
     Of the keys themselves, the audit compares those with `h(key) div L mod key_sample = 0`: all keys if it is 1.
     `starts` names the stream partitions, as `flights-3`, whose first batch this is and which were asked to begin
     later than their first offset. `losses` are offsets that are gone unread and that somebody accepted to lose; plans
-    without any do not say it.
+    without any do not say it. `remembered` is what earlier batches read and this one does not go on from; plans that
+    were made before plans had it do not say it. `forgotten` is what somebody asked to be forgotten before this batch.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -331,6 +333,19 @@ class Plan(Document, frozen=True):
     moves: tuple[TaskMove, ...] = ()
     starts: dict[str, int] = field(default_factory=dict)
     losses: tuple[OffsetRange, ...] | UnsetType = UNSET
+    remembered: tuple[Read, ...] | UnsetType = UNSET
+    forgotten: tuple[Forgotten, ...] | UnsetType = UNSET
+
+    @cached_property
+    def ends(self) -> Ends:
+        """Up to where all was read after this batch; of a plan that remembers nothing only what it reads itself."""
+        before = Ends(self.batch, self.remembered if isinstance(self.remembered, tuple) else ())
+        return before.then(Ends.by(self.batch, self.streams))
+
+    @property
+    def forgot(self) -> tuple[Forgotten, ...]:
+        """What this batch does not know any more because somebody asked for it."""
+        return self.forgotten if isinstance(self.forgotten, tuple) else ()
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:

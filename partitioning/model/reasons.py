@@ -59,7 +59,7 @@ TaskCountReason = OnePerPartition | InRanges | AllTogether | AsAsked | GcdOf | B
 
 
 class CountChange(Value, frozen=True, order=True):
-    """A stream had another partition count in the last published batch.
+    """A stream had another partition count in the batch that read it last.
 
     >>> change = CountChange("views", 4, 6)
     >>> print(change, change.listed, sep="; ")

@@ -170,11 +170,6 @@ class Stream(Value, frozen=True):
         return "table, kept" if self.kept else "table, read whole"
 
 
-def is_read_whole(stream: Stream, before: Stream | None) -> bool:
-    """Whether a batch reads all of a stream that was `before` in the last one: a table that was not kept there."""
-    return stream.table and not (stream.kept and before is not None and before.kept)
-
-
 class Column(Value, frozen=True, order=True, gc=False):
     """A column and its DuckDB type."""
 

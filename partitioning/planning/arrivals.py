@@ -1,4 +1,4 @@
-"""Arrivals: what a batch reads of each stream, from what was discovered and where the last batch ended."""
+"""Arrivals: what a batch reads of each stream, from what was discovered and up to where it was read before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import assert_never
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import Ends, Read
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.reach import listed
 from partitioning.rows import Rows
@@ -20,12 +21,12 @@ from partitioning.rows import Rows
 def arrivals(
     streams: Sequence[Stream],
     discovered: Sequence[Discovered],
-    published: Plan | None,
+    ends: Ends,
     limit: int | None,
     starts: Mapping[str, int],
     accepted: Sequence[OffsetRange] = (),
 ) -> tuple[PlannedStream, ...]:
-    """Each stream with the offset ranges to read, at most `limit` records of a partition.
+    """Each stream with the offset ranges to read, from its `ends` on, at most `limit` records of a partition.
 
     Tables are always read to their end; so is what lies in the partitions that both counts have after a change of
     partition count: the next batch takes what is left for placed by the new count. A stream partition that no
@@ -35,19 +36,18 @@ def arrivals(
     Raises Refused, with all findings, if what was discovered does not continue what was published.
     """
     by_stream = {discovery.stream: discovery for discovery in discovered}
-    before = {stream.name: stream for stream in published.streams} if published else {}
-    mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, published).items()}
+    mixed = {name: len(over.change.mixed) for name, over in changeovers(streams, ends).items()}
     findings = [*_no_such_partitions(streams, starts), *_no_such_losses(streams, accepted)]
     planned = []
     for stream in streams:
-        discovery, last = by_stream[stream.name], before.get(stream.name)
+        discovery, last = by_stream[stream.name], ends.stream(stream.name)
         findings.extend(_counts(stream, discovery, last))
-        whole = is_read_whole(stream, last.declared if last else None)
-        ends = [partition.end for partition in last.partitions] if last else []
+        whole = ends.is_read_whole(stream)
         partitions = []
         for partition in discovery.partitions[: stream.partitions]:
             first = starts.get(f"{stream.name}-{partition.partition}", partition.beginning)
-            committed = ends[partition.partition] if partition.partition < len(ends) else first
+            known = ends.end(stream.name, partition.partition)
+            committed = known.end if known else first
             start = partition.beginning if whole else committed
             findings.extend(_offsets(stream, partition, committed, start, accepted))
             findings.extend(_cut_file(stream, partition, start))
@@ -90,11 +90,11 @@ def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) 
             )
 
 
-def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -> Iterator[Finding]:
+def _counts(stream: Stream, discovery: Discovered, last: Read | None) -> Iterator[Finding]:
     """What is wrong with the partitions that were found: there must be those declared, beside some that vanished."""
     numbers = [partition.partition for partition in discovery.partitions]
     where = f"stream {stream.name!r} in {stream.source}"
-    count = len(last.partitions) if last else stream.partitions
+    count = last.declared.partitions if last else stream.partitions
     if numbers != list(range(len(numbers))) or not stream.partitions <= len(numbers) <= max(count, stream.partitions):
         what = f"partitions {numbers} were found, but {stream.partitions} are declared"
         yield Finding(
@@ -106,7 +106,8 @@ def _counts(stream: Stream, discovery: Discovered, last: PlannedStream | None) -
         )
     elif last is not None:
         for partition in discovery.partitions[stream.partitions :]:
-            if partition.end != (committed := last.partitions[partition.partition].end):
+            known = last.end(partition.partition)
+            if partition.end != (committed := known.end if known else 0):
                 yield Finding(
                     Kind.PARTITIONS,
                     f"the partition is gone, as {stream.partitions} of {count} are declared, "

@@ -1,4 +1,4 @@
-"""Changeovers: what becomes of the records of a stream whose partition count is another than in the last batch.
+"""Changeovers: what becomes of the records of a stream whose partition count is another than when it was last read.
 
 A stream had n partitions and has m. A record that lies in partition p was put there by `h(key) mod n` or by
 `h(key) mod m`, and nothing says by which. Either way `h(key) ≡ p (mod gcd(n, m))`: the stream is still placed,
@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from partitioning.cosets.assignment import stage_tasks
+from partitioning.model.ends import Ends
 from partitioning.model.placement import OPAQUE, Placement
-from partitioning.model.plan import Exchange, Plan, Stage, StreamInput
+from partitioning.model.plan import Exchange, Stage, StreamInput
 from partitioning.model.reasons import BeforeMoving, CountChange, CountChanged
 from partitioning.model.schemes import MAX
 from partitioning.model.streams import Stream
@@ -20,7 +21,7 @@ from partitioning.values import Value, replace
 
 
 class Changeover(Value, frozen=True):
-    """A stream's partition count in the last published batch, and now.
+    """A stream's partition count in the last batch that read it, and now.
 
     Streams that grew from 2 to 8 and from 4 to 6 partitions:
 
@@ -65,9 +66,9 @@ class Changeover(Value, frozen=True):
         return self.shared % cosets == 0 or (not keeps and self.change.now % cosets == 0)
 
 
-def changeovers(streams: Sequence[Stream], published: Plan | None) -> Mapping[str, Changeover]:
-    """The streams whose partition count is another than in the last published plan."""
-    before = {stream.name: len(stream.partitions) for stream in published.streams} if published else {}
+def changeovers(streams: Sequence[Stream], ends: Ends) -> Mapping[str, Changeover]:
+    """The streams whose partition count is another than in the batch that read them last."""
+    before = {read.name: read.declared.partitions for read in ends.streams}
     return {
         stream.name: Changeover(CountChange(stream.name, before[stream.name], stream.partitions), stream.hash)
         for stream in streams

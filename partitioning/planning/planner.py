@@ -11,6 +11,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends, Forgotten
 from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
 from partitioning.model.offsets import OffsetRange
@@ -39,12 +40,15 @@ class Basis(TypedDict, total=False):
     """What a plan rests on beside what has arrived: all that is known of the batches before.
 
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
-    which may have been abandoned. `statistics` and `locality` are those of the last batch that ran.
+    which may have been abandoned. `ends` say up to where all streams were read, if not just as `published` says
+    itself, without what was `forgotten` since. `statistics` and `locality` are those of the last batch that ran.
     """
 
     batch: int
     parent: str | None
     published: Plan | None
+    ends: Ends | None
+    forgotten: Sequence[Forgotten]
     settings: Settings
     statistics: Statistics | None
     locality: Locality | None
@@ -76,7 +80,8 @@ def plan_batch(
                 about(limit=limit),
             )
         )
-    streams = arrivals(pipeline.streams, discovered, published, limit, settings.starts, settings.accept_loss)
+    ends = basis.get("ends") or _ends(published)
+    streams = arrivals(pipeline.streams, discovered, ends, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
     return plan_arrived(pipeline, streams, results, **basis)
@@ -90,13 +95,15 @@ def plan_arrived(
     batch: int = 0,
     parent: str | None = None,
     published: Plan | None = None,
+    ends: Ends | None = None,
+    forgotten: Sequence[Forgotten] = (),
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
     locality: Locality | None = None,
     kept: Kept | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
-    known = statistics or _arrived(batch, streams)
+    ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     staged = cut(
         pipeline,
@@ -105,6 +112,7 @@ def plan_arrived(
         cuts=moved,
         settings=settings,
         published=published,
+        ends=ends,
         statistics=statistics,
         batch=batch,
         streams=streams,
@@ -121,8 +129,10 @@ def plan_arrived(
         (),
         key_sample=1,
         grouper=settings.grouper,
-        starts=_starts(pipeline, settings, published),
+        starts=_starts(settings, ends),
         losses=_losses(streams, settings) or UNSET,
+        remembered=ends.then(Ends.by(batch, streams)).remembered(),
+        forgotten=tuple(forgotten) or UNSET,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
@@ -135,11 +145,13 @@ def _key_sample(plan: Plan) -> int:
     return max(1, -(-(plan.records + kept) // (OPAQUE_KEYS_COMPARED if opaque else KEYS_COMPARED)))
 
 
-def _starts(pipeline: Pipeline, settings: Settings, published: Plan | None) -> dict[str, int]:
+def _ends(published: Plan | None) -> Ends:
+    return published.ends if published else NOTHING
+
+
+def _starts(settings: Settings, ends: Ends) -> dict[str, int]:
     """The starts that were asked for, of stream partitions that no batch has read before."""
-    if not settings.starts:
-        return {}
-    read = {str(offsets.partition) for offsets in published.ranges()} if published else set()
+    read = {f"{read.name}-{end.partition}" for read in ends.streams for end in read.ends} if settings.starts else set()
     return {name: offset for name, offset in settings.starts.items() if name not in read}
 
 

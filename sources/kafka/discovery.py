@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.offsets import Span
-from partitioning.model.plan import Plan, PlannedStream
 from partitioning.model.sources import KafkaSource
-from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream, is_read_whole
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.rows import Rows
 from sources.kafka.cluster import Cluster
 from sources.kafka.epochs import replaced
@@ -19,8 +19,8 @@ from sources.kafka.values import columns_of_records
 from sources.known import Known
 
 
-def discover(streams: Sequence[tuple[Stream, KafkaSource]], published: Plan | None = None) -> tuple[Discovered, ...]:
-    """What each topic holds that no batch up to the published one has read, and its columns.
+def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING) -> tuple[Discovered, ...]:
+    """What each topic holds behind the `ends` up to which batches have read it, and its columns.
 
     What a partition's retention took before it was read is seen by where its log begins. Raises Refused, with all
     findings, if a topic is not there, was made anew, has other partitions than are declared, ends before what is
@@ -30,7 +30,7 @@ def discover(streams: Sequence[tuple[Stream, KafkaSource]], published: Plan | No
     clusters = {source: Cluster(source) for _, source in streams}
     for stream, source in streams:
         try:
-            discovered.append(_Discovery(stream, clusters[source], published).run())
+            discovered.append(_Discovery(stream, clusters[source], ends).run())
         except Unreachable as error:
             unreachable.extend(error.findings)
         except CosetError as error:
@@ -45,12 +45,12 @@ def discover(streams: Sequence[tuple[Stream, KafkaSource]], published: Plan | No
 class _Discovery:
     """The discovery of one stream."""
 
-    def __init__(self, stream: Stream, cluster: Cluster, published: Plan | None) -> None:
+    def __init__(self, stream: Stream, cluster: Cluster, ends: Ends) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._known = Known.by(stream, published)
-        self._before = _planned(stream, published)
-        self._read_whole = is_read_whole(stream, self._before.declared if self._before else None)
+        self._known = Known.by(stream, ends)
+        self._before = ends.stream(stream.name)
+        self._read_whole = ends.is_read_whole(stream)
         self._where = cluster.source.uri(stream.name)
 
     def run(self) -> Discovered:
@@ -76,9 +76,9 @@ class _Discovery:
         return log.start if self._read_whole else max(self._committed(number) or 0, log.start)
 
     def _committed(self, number: int) -> int | None:
-        """Where the last batch ended; None if there was none that knew the partition."""
-        partitions = self._before.partitions if self._before else ()
-        return partitions[number].end if number < len(partitions) else None
+        """Up to where a partition was read; None if no batch has known it."""
+        end = self._before.end(number) if self._before else None
+        return end.end if end else None
 
     def _partition(self, number: int, log: Log, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
         path = self._cluster.source.uri(self._stream.name, number)
@@ -116,7 +116,7 @@ class _Discovery:
             for number, log in found.items()
             if log.end < (self._committed(number) or 0)
         ]
-        read = self._before.partitions if self._before else ()
+        read = self._before.ends if self._before else ()
         whats += [
             f"in partition {number}, records before {self._committed(number)}, which is committed, were lost with a "
             "leader, and others have their offsets now"
@@ -128,8 +128,3 @@ class _Discovery:
 
     def _found(self, kind: Kind, what: str, then: str) -> Finding:
         return Finding(kind, f"{self._stream.name}: {what}", self._where, then, about(stream=self._stream.name))
-
-
-def _planned(stream: Stream, published: Plan | None) -> PlannedStream | None:
-    streams = published.streams if published else ()
-    return next((planned for planned in streams if planned.name == stream.name), None)

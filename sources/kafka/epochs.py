@@ -13,6 +13,7 @@ from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from partitioning.model.ends import End
 from partitioning.model.plan import PlannedPartition
 from sources.kafka.cluster import ANSWERS_WITHIN_SECONDS, Cluster
 from sources.kafka.topics import Log, Position
@@ -27,7 +28,7 @@ _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _WHAT = "whether records were replaced cannot be asked for"
 
 
-def doubtful(planned: Iterable[PlannedPartition], found: Mapping[int, Log]) -> Mapping[int, Position]:
+def doubtful(planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]) -> Mapping[int, Position]:
     """Where these partitions end, of those whose log has had another leader since they were planned.
 
     >>> planned = PlannedPartition(0, beginning=0, committed=0, start=0, end=20, bytes=1, files=(), epoch=4)
@@ -43,7 +44,7 @@ def doubtful(planned: Iterable[PlannedPartition], found: Mapping[int, Log]) -> M
 
 
 def replaced(
-    cluster: Cluster, name: str, planned: Iterable[PlannedPartition], found: Mapping[int, Log]
+    cluster: Cluster, name: str, planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]
 ) -> frozenset[int]:
     """The partitions in which records before the planned end were lost, and others have their offsets now.
 

@@ -32,7 +32,9 @@ def docs(store: S3Store, tmp_path: Path) -> S3Store:
     ledger = Ledger(store, plan.pipeline)
     audit(ledger, plan, 0)
     audited, before = load(ledger, plan, 0), first_of_all(plan)
-    evidence = Evidence(audited.coverage, audited.keys, audited.violations, audited.moved, before.ends, before.tables)
+    evidence = Evidence(
+        audited.coverage, audited.keys, audited.violations, audited.moved, before.ends, before.remembered, before.tables
+    )
     assert judge(plan, evidence, {}, attempt=0, site=Site(tmp_path, store)).success
     return store
 

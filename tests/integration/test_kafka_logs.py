@@ -306,7 +306,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused(
     further = replace(stream.partitions[0], end=9)
     ahead = replace(plan, streams=(replace(stream, partitions=(further,)),))
     with pytest.raises(Refused, match="the log of partition 0 ends at 3, but 9 is committed"):
-        discover([(stream.declared, KafkaSource((kafka.address,)))], ahead)
+        discover([(stream.declared, KafkaSource((kafka.address,)))], ahead.ends)
 
 
 def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(

@@ -28,6 +28,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused, Unreachable
+from partitioning.model.ends import NOTHING
 from partitioning.model.schemes import Scheme
 from sources.kafka import cluster, reader
 from sources.kafka.reader import KafkaReader
@@ -165,7 +166,7 @@ def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: S3Store,
     ref = published(store, made, tmp_path)
     produce(kafka, topic, views(TAILS[:7]))
     told = committed(kafka, topic, "coset.counted")
-    now = progress(made, ref.load()[1], datetime.now(UTC))
+    now = progress(made, ref.load()[1].ends, datetime.now(UTC))
     assert [told[number].offset for number in (0, 1)] == [one.committed for one in now.partitions]
     assert told[0].metadata == f"batch 0 of plan {ref.digest}"
     assert sum(ends(kafka, topic)) - sum(place.offset for place in told.values()) == now.lag == 7
@@ -228,7 +229,7 @@ def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pyte
     with pytest.raises(Unreachable, match="the topic cannot be looked at: _TIMED_OUT") as error:
         preview(made, store)
     assert error.value.exit_code == 6
-    now = progress(made, None, datetime.now(UTC))
+    now = progress(made, NOTHING, datetime.now(UTC))
     assert isinstance(now.wrong, Unreachable)
     assert [one.latest for one in now.partitions] == [None, None]
 

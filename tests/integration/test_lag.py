@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from batches.ends import ends_after
 from batches.progress import Progress, progress
 from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
-from partitioning.model.plan import Plan
 from tests.sparse import FIRST, counted, land, published
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lag.md").read_text()
@@ -38,8 +39,9 @@ def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [words[0], str(file), "--store", store.root, *words[1:]])
 
 
-def last(store: S3Store) -> Plan | None:
-    return Ledger(store, "counted").standing().published
+def last(store: S3Store) -> Ends:
+    ledger = Ledger(store, "counted")
+    return ends_after(ledger, ledger.standing().published)
 
 
 def behind(store: S3Store, made: Pipeline | None = None, later: float = 0) -> Progress:

@@ -101,13 +101,13 @@ def test_only_footers_of_new_files_are_read_and_only_from_where_a_partition_was_
     one_file = requests.opened(lambda: discover(made.streams)) // (PARTITIONS * FILES)
     assert one_file >= 1
     assert requests.listed(lambda: discover(made.streams)) == PARTITIONS * FILES // 10
-    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    assert requests.opened(lambda: discover(made.streams, plan.ends)) == 0
     # Each request of these ends in what was read of the next partition.
-    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    assert requests.listed(lambda: discover(made.streams, plan.ends)) == PARTITIONS
     land(landed, 1, FILES * ROWS)
     land(landed, 1, FILES * ROWS + ROWS)
-    assert requests.opened(lambda: discover(made.streams, plan)) == 2 * one_file
-    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    assert requests.opened(lambda: discover(made.streams, plan.ends)) == 2 * one_file
+    assert requests.listed(lambda: discover(made.streams, plan.ends)) == PARTITIONS
     later = next_plan(landed, made)
     assert [str(offsets) for offsets in later.ranges()] == ["views-0@[60,60)", "views-1@[60,64)", "views-2@[60,60)"]
     assert [partition.beginning for partition in later.streams[0].partitions] == [0, 0, 0]
@@ -122,8 +122,8 @@ def test_a_partition_that_had_nothing_to_read_goes_on_where_it_was(
         published(landed, made, tmp_path)
     plan = last(landed)
     assert plan.streams[0].partitions[0].files == ()
-    assert requests.opened(lambda: discover(made.streams, plan)) == 0
-    assert requests.listed(lambda: discover(made.streams, plan)) == PARTITIONS
+    assert requests.opened(lambda: discover(made.streams, plan.ends)) == 0
+    assert requests.listed(lambda: discover(made.streams, plan.ends)) == PARTITIONS
     land(landed, 0, FILES * ROWS)
     assert str(next_plan(landed, made).ranges()[0]) == "views-0@[60,62)"
 
@@ -134,8 +134,8 @@ def test_a_file_that_was_read_in_part_is_taken_from_the_plan(
     file = land(store, 0, 0, rows=10)
     made = views(store)
     plan = published(store, made, tmp_path, Settings(limit=4))
-    assert requests.opened(lambda: discover(made.streams, plan)) == 0
-    (found,) = discover(made.streams, plan)
+    assert requests.opened(lambda: discover(made.streams, plan.ends)) == 0
+    (found,) = discover(made.streams, plan.ends)
     assert [each.path for each in found.partitions[0].files] == [file]
     assert str(next_plan(store, made).ranges()[0]) == "views-0@[4,10)"
 
@@ -147,7 +147,7 @@ def test_of_a_table_only_what_is_new_is_opened_though_all_is_read(
         land(store, 0, number * ROWS)
     made = views(store, table=True)
     plan = published(store, made, tmp_path)
-    assert requests.opened(lambda: discover(made.streams, plan)) == 0
+    assert requests.opened(lambda: discover(made.streams, plan.ends)) == 0
     land(store, 0, 5 * ROWS)
     later = next_plan(store, made)
     assert later.records == 6 * ROWS
@@ -186,7 +186,7 @@ def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store)
 def test_a_name_that_cannot_be_read_is_refused_where_it_is_new(landed: S3Store) -> None:
     landed.put("topics/views/partition=1/views+1+0000000900.json", b"")
     with pytest.raises(Exception, match=re.escape("the file's name cannot be read")):
-        discover(views(landed).streams, last(landed))
+        discover(views(landed).streams, last(landed).ends)
 
 
 def test_the_audit_lists_planned_files_from_the_first_one_on(

@@ -48,7 +48,9 @@ def ran(store: S3Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledg
 
 def judged(ledger: Ledger, plan: Plan) -> Judgement:
     tables, before = audit(ledger, plan, 0), continuity(ledger, plan)
-    evidence = Evidence(tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.tables)
+    evidence = Evidence(
+        tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
+    )
     return judge(plan, evidence, {}, attempt=0)
 
 

@@ -99,15 +99,17 @@ def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: S3S
 
 def test_all_folders_are_listed_and_only_new_files_opened(landed: S3Store, proxy: FaultProxy) -> None:
     made, plan, opened = views(landed), last(landed), r"^[^?]*views\+\d\+\d+\.json"
-    assert requests(proxy, r"list-type=2.*topics/views", lambda: discover(made.streams, plan)) == -(-2 * HOURS // 10)
-    assert requests(proxy, opened, lambda: discover(made.streams, plan)) == 0
+    assert requests(proxy, r"list-type=2.*topics/views", lambda: discover(made.streams, plan.ends)) == -(
+        -2 * HOURS // 10
+    )
+    assert requests(proxy, opened, lambda: discover(made.streams, plan.ends)) == 0
     land(landed, 3, 0, HOURS * ROWS)
-    one_file = requests(proxy, opened, lambda: discover(made.streams, plan))
+    one_file = requests(proxy, opened, lambda: discover(made.streams, plan.ends))
     assert 1 <= one_file <= 2
     # What was read before the last batch is not even kept in mind.
     stream = made.streams[0]
     land(landed, 5, 0, 0)
-    found = NewFiles(stream, Known.by(stream, plan)).find()
+    found = NewFiles(stream, Known.by(stream, plan.ends)).find()
     assert len(found) == 2 * HOURS + 1
 
 

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from tests.batches import erase
-from tests.judged import CONTINUES, HOLD, Refusal, caught_by, refusal, results
+from tests.changing import World
+from tests.judged import CONTINUES, HOLD, REMEMBERED, Refusal, caught_by, refusal, results
 from tests.real_batches import TAILS, delays, land_flights, land_planes, ran, stored, with_start
-from tests.running import run_and_publish, run_groups
+from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
 
 LOG = "tables/delays/_delta_log"
 
@@ -93,6 +97,127 @@ def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_ski
     assert found["result"]["observed_value"] == (
         "12 stream partitions, 12 of them for the first time; 5 records skipped in 2 of these, as [starts] asks"
     )
+
+
+@caught_by(CONTINUES)
+def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(
+    store: S3Store, tmp_path: Path
+) -> Refusal:
+    land_flights(store, [*TAILS, *TAILS])
+    land_planes(store)
+    said = refusal(ran(store, delays(store), lambda plan: _beginning(plan, "flights", 3, 1)), tmp_path)
+    assert "- flights-3: it begins at 0: 1 record left out" in said.findings[0]
+    return said
+
+
+@caught_by(CONTINUES)
+def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+    land_flights(store, TAILS)
+    land_planes(store)
+    made = delays(store, planes_are_a_table=True)
+    said = refusal(ran(store, made, lambda plan: _beginning(plan, "planes", 1, 2)), tmp_path)
+    assert "- planes-1: the table begins at offset 0, but is read from 2 on" in said.findings[0]
+    return said
+
+
+def _beginning(plan: Plan, stream: str, number: int, offset: int) -> Plan:
+    """The plan of a first batch that says that a partition begins there."""
+    streams = tuple(
+        replace(
+            each,
+            partitions=tuple(
+                replace(one, beginning=offset, committed=offset, start=offset) if one.partition == number else one
+                for one in each.partitions
+            ),
+        )
+        if each.name == stream
+        else each
+        for each in plan.streams
+    )
+    return replace(plan, streams=streams)
+
+
+# ---- what is not read is remembered
+
+
+@pytest.fixture
+def left_out(store: S3Store, tmp_path: Path) -> World:
+    """Views and clicks, of which a first batch has read all; the next one is to read views only."""
+    world = World(store, tmp_path)
+    for name in world.read:
+        world.send(name, 40)
+    world.batch()
+    world.read = ["views"]
+    world.send("views", 5)
+    return world
+
+
+@caught_by(REMEMBERED)
+def test_a_plan_that_forgets_what_it_does_not_read_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+    end = left_out.topics["clicks"].ends[2]
+    said = refusal(ran(left_out.store, left_out.pipeline(), lambda plan: replace(plan, remembered=())), tmp_path)
+    assert (
+        f"- clicks-2: the plan remembers that it was never read, by the ledger it was read up to {end} by batch 0"
+        in (said.findings[0])
+    )
+    return said
+
+
+@caught_by(REMEMBERED)
+def test_a_plan_that_remembers_another_end_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+    def lying(plan: Plan) -> Plan:
+        return with_end(plan, "clicks", 2, 1)
+
+    return refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
+
+
+@caught_by(CONTINUES)
+def test_a_plan_that_begins_anew_with_a_stream_that_comes_back_is_refused(left_out: World, tmp_path: Path) -> Refusal:
+    end = left_out.topics["clicks"].ends[2]
+    left_out.batch()
+    left_out.read = ["views", "clicks"]
+    left_out.send("clicks", 40)
+    first = Ledger(left_out.store, "changing").plan(0)
+    assert first is not None
+    read = first.stream("clicks").partitions[2]
+
+    def anew(plan: Plan) -> Plan:
+        one = plan.stream("clicks").partitions[2]
+        again = replace(one, start=0, files=(*read.files, *one.files), bytes=read.bytes + one.bytes)
+        partitions = tuple(again if each.partition == 2 else each for each in plan.stream("clicks").partitions)
+        clicks = replace(plan.stream("clicks"), partitions=partitions)
+        return replace(plan, streams=tuple(clicks if each.name == "clicks" else each for each in plan.streams))
+
+    said = refusal(ran(left_out.store, left_out.pipeline(), anew), tmp_path)
+    told = f"- clicks-2: the last published batch ended at {end}: {end} records before it would count twice"
+    assert told in said.findings[0]
+    return said
+
+
+def test_what_a_published_plan_remembers_is_held_against_the_plan_that_it_names(left_out: World) -> None:
+    # As nobody can publish it whose proof looks at it.
+    run_and_publish_unjudged(stored(left_out.store, left_out.pipeline(), lambda plan: with_end(plan, "clicks", 2, 1)))
+    left_out.read = ["views", "clicks"]
+    left_out.send("clicks", 40)
+    ref = left_out.plan()
+    assert ref is not None
+    run_groups(ref)
+    steps.audit(ref)
+    with pytest.raises(Refused, match="it is remembered that batch 0 has read it up to 1, but by its plan") as refused:
+        steps.check(ref, left_out.docs)
+    assert "clicks-2" in refused.value.findings[0].where
+
+
+def with_end(plan: Plan, stream: str, partition: int, end: int) -> Plan:
+    """The plan, remembering another end of a partition."""
+    assert isinstance(plan.remembered, tuple)
+    reads = tuple(
+        replace(read, ends=tuple(replace(one, end=end) if one.partition == partition else one for one in read.ends))
+        if read.name == stream
+        else read
+        for read in plan.remembered
+    )
+    return replace(plan, remembered=reads)
 
 
 # ---- tables hold what the ledger says

@@ -174,7 +174,7 @@ def test_a_fault_in_a_coverage_table_fails_what_it_concerns(kind: str, change: d
 
 CONTINUES = "expect_batch_to_continue_the_previous"
 FIRST = {"stream": "flights", "partition": 3, "whole": False, "beginning": 40, "start": 40, "end": 3500}
-FIRST |= {"published": None, "asked": None}
+FIRST |= {"published": None, "asked": None, "found": None}
 LATER = FIRST | {"start": 1000, "published": 1000}
 
 
@@ -187,6 +187,8 @@ LATER = FIRST | {"start": 1000, "published": 1000}
         (LATER, {"whole": True}, "the table begins at offset 40, but is read from 1,000 on"),
         (FIRST, {"start": 41}, "it begins at 40: 1 record left out"),
         (FIRST, {"start": 0}, "it begins at 40: 40 records before it would count twice"),
+        (FIRST, {"found": 30}, "it begins at 30: 10 records left out"),
+        (FIRST, {"found": 30, "whole": True}, "the table begins at offset 30, but is read from 40 on"),
         (FIRST, {"asked": 100}, "it begins at 100: 60 records before it would count twice"),
         (FIRST, {"asked": 100, "start": 140}, "it begins at 100: 40 records left out"),
         (FIRST, {"whole": True, "asked": 100, "start": 100}, "the table begins at offset 40, but is read from 100 on"),
@@ -204,7 +206,7 @@ def test_a_stream_partition_that_does_not_go_on_where_it_has_to_is_named(
 
 
 def ends(*rows: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64"})
+    return pd.DataFrame(rows).astype({"published": "Int64", "asked": "Int64", "found": "Int64"})
 
 
 @pytest.mark.parametrize(

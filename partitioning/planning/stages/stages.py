@@ -10,6 +10,7 @@ from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.graph import Graph, Op
 from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedStream, PlannedWrite, Stage
 from partitioning.model.reasons import InRanges
@@ -44,6 +45,7 @@ def cut(
     cuts: Sequence[Cut] = (),
     settings: Settings = DEFAULTS,
     published: Plan | None = None,
+    ends: Ends = NOTHING,
     statistics: Statistics | None = None,
     batch: int = 0,
     kept: Kept | None = None,
@@ -53,8 +55,8 @@ def cut(
 
     `results` gives each table's columns, `streams` says what the batch reads. A stage that nothing was chosen for
     gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they `kept` in the
-    `published` plan. Where a stream had another partition count there, records whose place does not tell enough go
-    through an exchange first, in a wave before all others.
+    `published` plan. Where a stream had another partition count when it was read last, by its `ends`, records whose
+    place does not tell enough go through an exchange first, in a wave before all others.
 
     Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
     fit, equal keys would not meet, or a step cannot go on from what it left.
@@ -67,7 +69,7 @@ def cut(
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
     planned = {stream.name: stream.partitions for stream in streams}
-    basis = Basis(changeovers(graph.streams, published), published, statistics, batch, kept, planned)
+    basis = Basis(changeovers(graph.streams, ends), published, statistics, batch, kept, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis)
     stages = _stages(graph, drawn, inputs, results, findings, planned, published)

@@ -1,0 +1,182 @@
+"""Ends: how far each stream partition was read by published batches, whether the last one read it or not.
+
+A position means something in one topic only. So an end knows what it was read of: the files, the topic's id, the
+leader's epoch. A plan has the ends of what it reads; what else was ever read it remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.sources import LandedSource
+from partitioning.model.streams import Column, InputFile, Stream
+from partitioning.rows import Rows
+from partitioning.values import Value, replace
+
+if TYPE_CHECKING:
+    from partitioning.model.plan import PlannedPartition, PlannedStream
+
+
+class End(Value, frozen=True, gc=False, omit_defaults=True):
+    """Up to where a partition was read: from `beginning` to `end`, last by `batch`, of these `files`.
+
+    Only the last of the files is remembered. `epoch` is the leader epoch (KIP-101) at the end, -1 if nobody said.
+    """
+
+    partition: int
+    beginning: int
+    end: int
+    batch: int
+    files: tuple[InputFile, ...] = ()
+    epoch: int = -1
+
+
+class Read(Value, frozen=True, omit_defaults=True, dict=True):
+    """What was read of a stream: its partitions by number, those that it does not have any more too.
+
+    It was `declared` so, and had these columns, in the last `batch` that read it; `required` ones no file allowed to be
+    null. `topic` is the id that the topic had in its broker, if it was ever read there.
+    """
+
+    declared: Stream
+    batch: int
+    columns: tuple[Column, ...]
+    ends: Sequence[End]
+    required: tuple[str, ...] = ()
+    topic: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.declared.name
+
+    @cached_property
+    def _by_number(self) -> Mapping[int, End]:
+        return {end.partition: end for end in self.ends}
+
+    def end(self, partition: int) -> End | None:
+        """Up to where a partition was read; None if no batch has known it."""
+        return self._by_number.get(partition)
+
+    def then(self, later: Read) -> Read:
+        """This, and what a later batch read of the stream."""
+        ends = dict(self._by_number)
+        for end in later.ends:
+            ends[end.partition] = _then(ends.get(end.partition), end)
+        return replace(later, ends=_by_order(ends.values()), topic=later.topic or self.topic)
+
+
+class What(StrEnum):
+    """What is forgotten: up to where was read, or only which files or topic it was read of."""
+
+    POSITION = "position"
+    SOURCE = "source"
+
+
+class Forgotten(Value, frozen=True):
+    """What was read of a stream partition, and is not known any more."""
+
+    offsets: OffsetRange
+    what: What
+
+
+class Ends(Value, frozen=True, dict=True):
+    """What all published batches up to `batch` have read, by name of the stream."""
+
+    batch: int = -1
+    streams: tuple[Read, ...] = ()
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Read]:
+        return {read.name: read for read in self.streams}
+
+    @classmethod
+    def by(cls, batch: int, streams: Iterable[PlannedStream]) -> Ends:
+        """What a batch itself reads."""
+        return cls(batch, tuple(_read(stream, batch) for stream in streams))
+
+    def stream(self, name: str) -> Read | None:
+        """What was read of a stream; None if nothing was."""
+        return self._by_name.get(name)
+
+    def end(self, stream: str, partition: int) -> End | None:
+        """Up to where a partition was read; None if no batch has known it."""
+        read = self.stream(stream)
+        return read.end(partition) if read else None
+
+    def is_read_whole(self, stream: Stream) -> bool:
+        """Whether a batch reads all of a stream: a table, unless the last batch has kept it."""
+        read = self.stream(stream.name)
+        return stream.table and not (stream.kept and read and read.declared.kept and read.batch == self.batch)
+
+    def then(self, later: Ends) -> Ends:
+        """These, and what a later batch, or several, have read.
+
+        >>> Ends(3).then(Ends(4)).batch
+        4
+        """
+        reads = dict(self._by_name)
+        for read in later.streams:
+            before = reads.get(read.name)
+            reads[read.name] = before.then(read) if before else read
+        return Ends(later.batch, tuple(reads[name] for name in sorted(reads)))
+
+    def remembered(self) -> tuple[Read, ...]:
+        """What the plan of the last batch does not say itself, of partitions of which it reads nothing."""
+        reads = (self._of_before(read) for read in self.streams)
+        return tuple(read for read in reads if read is not None)
+
+    def _of_before(self, read: Read) -> Read | None:
+        is_read = read.batch == self.batch
+        ends = (end for end in read.ends if end.batch < self.batch or not is_read)
+        remembered = replace(read, ends=_by_order(replace(end, files=end.files[-1:]) for end in ends))
+        # A landed stream may be read from its broker again.
+        has_topic = read.topic and isinstance(read.declared.origin, LandedSource)
+        return remembered if remembered.ends or has_topic or not is_read else None
+
+    def without(self, forgotten: Iterable[Forgotten]) -> Ends:
+        """What is still known."""
+        whats = {each.offsets.partition: each.what for each in forgotten}
+        reads = (_without(read, whats) for read in self.streams) if whats else self.streams
+        return replace(self, streams=tuple(read for read in reads if read.ends))
+
+    def of_any_files(self) -> Ends:
+        """These, whatever files lie there now."""
+        reads = (replace(read, ends=_by_order(replace(end, files=()) for end in read.ends)) for read in self.streams)
+        return replace(self, streams=tuple(reads))
+
+
+NOTHING = Ends()
+
+
+def _read(stream: PlannedStream, batch: int) -> Read:
+    ends = _by_order(_end(planned, batch) for planned in stream.partitions)
+    return Read(stream.declared, batch, stream.columns, ends, stream.required, stream.topic)
+
+
+def _end(planned: PlannedPartition, batch: int) -> End:
+    return End(planned.partition, planned.beginning, planned.end, batch, planned.files, planned.epoch)
+
+
+def _then(before: End | None, later: End) -> End:
+    """The end after a later batch, which may have had nothing to read."""
+    if before is None or later.files or before.end != later.end:
+        return later
+    return replace(before, beginning=later.beginning, epoch=later.epoch)
+
+
+def _without(read: Read, whats: Mapping[StreamPartition, What]) -> Read:
+    named = {end.partition: whats.get(StreamPartition(read.name, end.partition)) for end in read.ends}
+    ends = (
+        replace(end, files=(), epoch=-1) if named[end.partition] is What.SOURCE else end
+        for end in read.ends
+        if named[end.partition] is not What.POSITION
+    )
+    return replace(read, ends=_by_order(ends), topic="" if all(named.values()) else read.topic)
+
+
+def _by_order(ends: Iterable[End]) -> Rows[End]:
+    return Rows.of(End, sorted(ends, key=lambda end: end.partition))
