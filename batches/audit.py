@@ -51,6 +51,7 @@ from partitioning.model.receipt import (
     records_by_readers,
 )
 from partitioning.model.streams import NullKeys, Sparse
+from sources.s3 import AGAIN, reaching
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
@@ -112,7 +113,7 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
     }
     for name, table in tables.items():
         data = io.BytesIO()
-        pq.write_table(table, data)
+        pq.write_table(table, data, write_page_checksum=True)
         ledger.store.put(_key(ledger, plan, attempt, name), data.getvalue())
     return Audit(**{name: table.to_pandas() for name, table in tables.items()})
 
@@ -126,7 +127,7 @@ def load(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
         if data is None:
             findings.append(_audit_again(ledger, "the audit table is missing", key))
             continue
-        table = pq.read_table(io.BytesIO(data))
+        table = _table(data, ledger.uri(key), AGAIN)
         if not table.schema.equals(schema):
             findings.append(_audit_again(ledger, "the audit table has other columns than this version's", key))
         tables[name] = table.to_pandas()
@@ -268,7 +269,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
                 )
             )
             continue
-        table = _task_keys(task.task, pq.read_table(io.BytesIO(data)))
+        table = _task_keys(task.task, _table(data, where, then))
         counted = table.group_by(["input", "partition"]).aggregate([([], "count_all")]).to_pydict()
         places = zip(counted["input"], counted["partition"], strict=True)
         if dict(zip(places, counted["count_all"], strict=True)) != expected:
@@ -278,6 +279,12 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
     if findings:
         raise Refused(*findings)
     return _worst_first(pa.concat_tables(tables) if tables else _TABLES["keys"].empty_table())
+
+
+def _table(data: bytes, where: str, then: str) -> pa.Table:
+    """What a Parquet file holds. Raises Refused if it is not what was written."""
+    with reaching("the file cannot be read", where, then):
+        return pq.read_table(io.BytesIO(data), page_checksum_verification=True)
 
 
 def _task_keys(task: TaskRef, file: pa.Table) -> pa.Table:

@@ -122,7 +122,10 @@ def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequ
     at = "/".join(split(f"{folder(ledger.store.root, write.declared.table)}/{path}"))
     arrow = filesystem()
     with reaching("the file cannot be written", at, AGAIN):
-        with arrow.open_output_stream(at) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        with (
+            arrow.open_output_stream(at) as sink,
+            pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer,
+        ):
             for batch_of_rows in rows_of(ledger, files, schema):
                 writer.write_batch(batch_of_rows)
         size = arrow.get_file_info(at).size

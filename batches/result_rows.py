@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from batches.publication import artefacts_of
 from expectations.rows import Rows
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
+from sources.formats.parquet import open_parquet
 from sources.s3 import AGAIN, filesystem, reaching, split
 from spark_jobs.table_schema import table_schema
 
@@ -39,4 +39,4 @@ def _read(uris: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatc
     files = filesystem()
     for uri in uris:
         with reaching("the file cannot be read", uri, AGAIN), files.open_input_file("/".join(split(uri))) as source:
-            yield from pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=list(columns))
+            yield from open_parquet(source).iter_batches(_BATCH_ROWS, columns=list(columns))

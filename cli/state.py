@@ -91,7 +91,7 @@ def _texts(schema: pa.Schema) -> pa.Schema:
 
 def _write(rows: pa.RecordBatchReader, file: Path) -> int:
     try:
-        with pq.ParquetWriter(file, rows.schema, compression="zstd") as writer:
+        with pq.ParquetWriter(file, rows.schema, compression="zstd", write_page_checksum=True) as writer:
             return sum((writer.write_batch(batch), len(batch))[1] for batch in rows)
     except OSError as error:
         what, then = f"the file cannot be written: {error}", "name a file in a folder that is there"

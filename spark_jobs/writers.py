@@ -159,7 +159,7 @@ class Writers:
         """The rows of a partition of an upserted table, of which there may be none any more."""
 
         def write(sink: _Hashed) -> list[Part]:
-            pq.write_table(rows, sink, compression="zstd")
+            pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
             return [Part(partition, 0, sink.size, len(rows))]
 
         return self._put(Role.TABLE, table, path, write)
@@ -173,7 +173,7 @@ class Writers:
 
         def write(sink: _Hashed) -> int:
             records = len(first)
-            with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+            with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
                 writer.write_batch(first)
                 for batch in batches:
                     writer.write_batch(batch)

@@ -19,6 +19,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
+from sources.formats.parquet import open_parquet
 from sources.s3 import AGAIN, filesystem, reaching, split
 from spark_jobs.sql.database import connect
 
@@ -100,4 +101,4 @@ def _batches(uris: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]
 @contextmanager
 def _opened(uri: str) -> Iterator[pq.ParquetFile]:
     with reaching("the file cannot be read", uri, AGAIN), filesystem().open_input_file("/".join(split(uri))) as source:
-        yield pq.ParquetFile(source)
+        yield open_parquet(source)

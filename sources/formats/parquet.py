@@ -13,6 +13,14 @@ from sources.file_columns import columns_of
 from sources.formats.landed_file import BATCH_ROWS, FileFacts, has_offsets
 
 
+def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False) -> pq.ParquetFile:
+    """A Parquet file, whose pages are held against their checksums, where they have any, as they are read.
+
+    Reading raises OSError for a page that is not what was written.
+    """
+    return pq.ParquetFile(source, pre_buffer=pre_buffer, page_checksum_verification=True)
+
+
 class ParquetRows:
     """A Parquet file, read row group by row group: that is all of it that is held in memory."""
 
@@ -22,11 +30,11 @@ class ParquetRows:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return pq.ParquetFile(self._source).schema_arrow.remove_metadata()
+        return open_parquet(self._source).schema_arrow.remove_metadata()
 
     def facts(self) -> FileFacts:
         """By the footer; if it has no statistics of offsets, by their column."""
-        parquet = pq.ParquetFile(self._source)
+        parquet = open_parquet(self._source)
         columns = columns_of(parquet.schema_arrow.remove_metadata())
         rows = parquet.metadata.num_rows
         if rows == 0 or not has_offsets(columns, self._offset):
@@ -40,7 +48,7 @@ class ParquetRows:
         return FileFacts(columns, rows, bounds["min"].as_py(), bounds["max"].as_py())
 
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
-        file = pq.ParquetFile(self._source, pre_buffer=True)
+        file = open_parquet(self._source, pre_buffer=True)
         names = set(file.schema_arrow.names)
         wanted = [name for name in columns if name in names]
         for group in range(file.metadata.num_row_groups):
