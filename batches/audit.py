@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.commands import Replan, Run
+from partitioning.commands import Replan, Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
 from partitioning.errors import Finding, Refused, about
@@ -281,7 +281,7 @@ def _keys(ledger: Ledger, tasks: Iterable[TaskReceipt]) -> pa.Table:
     return _worst_first(pa.concat_tables(tables) if tables else _TABLES["keys"].empty_table())
 
 
-def _table(data: bytes, where: str, then: str) -> pa.Table:
+def _table(data: bytes, where: str, then: Then) -> pa.Table:
     """What a Parquet file holds. Raises Refused if it is not what was written."""
     with reaching("the file cannot be read", where, then):
         return pq.read_table(io.BytesIO(data), page_checksum_verification=True)

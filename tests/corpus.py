@@ -14,8 +14,11 @@ from pathlib import Path
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
+from partitioning.commands import Replan
 from partitioning.documents.document import digest, encode, plain
 from partitioning.documents.locations import GroupLocality
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.backfill import (
     Backfill,
@@ -27,7 +30,7 @@ from partitioning.model.backfill import (
     TableComparison,
     Turn,
 )
-from partitioning.model.failure import ErrorKind, Failed, Failure, Told
+from partitioning.model.failure import Failed, Failure
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
@@ -64,7 +67,8 @@ def documents() -> Mapping[str, Document]:
         (HeavyKey("ad-1", 20),),
     )
     verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS))
-    failed = Failed(ErrorKind.REFUSED, (Told("the file is gone", "s3://landing/a", "restore it"),))
+    gone = Finding(Kind.FILE_GONE, "it is gone", "s3://landing/a", ("restore it, or ", Replan("ads")), about(batch=0))
+    failed = Failed.of(Refused(gone))
     return {
         "plan": plan,
         "plan.dealt": dealt(),

@@ -173,4 +173,5 @@ STEPS: Mapping[str, Sequence[Upgrade]] = {
     "coset.verdict": (_verdict, _same),
     "coset.commit": (_commit, _same),
     "coset.locality": (_same,),
+    "coset.failure": (_same,),
 }

@@ -93,7 +93,7 @@ Answer = Done | Failed
 class Failure(Document, frozen=True):
     """What one run of a task group failed with, for whoever started it."""
 
-    FORMAT: ClassVar[str] = "coset.failure/1"
+    FORMAT: ClassVar[str] = "coset.failure/2"
 
     plan: str
     group: int
