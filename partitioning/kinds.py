@@ -27,6 +27,7 @@ class Kind(StrEnum):
     # The command line, and what else is given to Coset from outside.
     ARGUMENT = "argument", "An option or an argument of a command has no meaning.", "Write it as the finding says."
     LOCAL_FILE = "local-file", "A file of this machine cannot be read or written.", "Name another one."
+    NUMBER = "number", "A number is out of its bounds.", "Use one within them."
     SETTING = "setting", "A setting has a value that it cannot have.", "Correct it in the file, form or option."
     LOCATION = "location", "A location, its folder or its size is not what one can be.", "Correct the variable."
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.numbers import MEMORY
 
 if TYPE_CHECKING:  # the command line imports this module whatever it is asked for
     from batches.runners.runner import Runner
@@ -16,6 +17,10 @@ if TYPE_CHECKING:  # the command line imports this module whatever it is asked f
 SERVER = "sc://"
 # What Spark takes for a master.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+:\d+|yarn|k8s://.+")
+
+
+# How much memory: the letters of the units are powers of a thousand, with an `i` of 1024.
+_MEMORY = re.compile(r"(?P<amount>[0-9]{1,9}(\.[0-9]{1,9})?) ?(?P<unit>[KMGT])(?P<binary>i?)B?", re.IGNORECASE)
 
 
 class RunnerKind(StrEnum):
@@ -33,7 +38,11 @@ class RunnerKind(StrEnum):
 
 
 def runner(kind: RunnerKind, master: str, memory: str) -> Runner:
-    """The runner of that kind. What the others need is not imported. Raises Refused if it does not go with `master`."""
+    """The runner of that kind. What the others need is not imported.
+
+    Raises Refused if it does not go with `master`, or for a `memory` that is none.
+    """
+    _check_memory(memory)
     match kind:
         case RunnerKind.SPARK:
             from batches.runners.spark import Spark  # noqa: PLC0415
@@ -79,3 +88,13 @@ def _master(kind: RunnerKind, master: str) -> str:
             )
         )
     return master
+
+
+def _check_memory(memory: str) -> None:
+    match = _MEMORY.fullmatch(memory.strip())
+    if match is None:
+        raise Refused(
+            Finding(Kind.ARGUMENT, f"{memory!r} is no amount of memory", "--memory", "write it as 512MB or 2GB")
+        )
+    amount = float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper()))
+    MEMORY.check(int(amount), f"--memory {memory}, in bytes")

@@ -27,6 +27,7 @@ from cli.app import (
 from cli.output import Command
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.numbers import GROUPS, MINUTES
 
 
 class Input(StrEnum):
@@ -54,7 +55,7 @@ def backfill(
     ] = Input.PLANNED,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
     at_once: Annotated[
-        int | None, typer.Option("--groups-at-once", min=1, help="At most so many task groups at once.")
+        int | None, typer.Option("--groups-at-once", help="At most so many task groups at once.")
     ] = None,
     window: Annotated[
         str | None,
@@ -63,7 +64,7 @@ def backfill(
         ),
     ] = None,
     live: Annotated[
-        int, typer.Option("--wait-for-live", min=0, help="Wait at most so many minutes for a live batch that is open.")
+        int, typer.Option("--wait-for-live", help="Wait at most so many minutes for a live batch that is open.")
     ] = 30,
     pause: Annotated[int | None, typer.Option("--pause", help="Let the backfill of this number start no more.")] = None,
     resume: Annotated[int | None, typer.Option("--resume", help="Go on with the backfill of this number.")] = None,
@@ -93,6 +94,9 @@ def backfill(
     if cancel is not None:
         backfills.cancel(pipeline, root, cancel, why, as_json=as_json)
         return
+    if at_once is not None:
+        GROUPS.check(at_once, "--groups-at-once")
+    MINUTES.check(live, "--wait-for-live")
     limits = backfills.Limits(at_once, Hours.parse(window) if window else None, live)
     runs = runner(kind or RunnerKind.at(master), master, memory)
     if resume is not None:

@@ -9,6 +9,7 @@ import typer
 
 from cli.app import AsJson, Named, StoreRoot, app, root_of
 from cli.output import Command
+from partitioning.numbers import DAYS
 
 
 @app.command(cls=Command)
@@ -29,7 +30,7 @@ def compact(
     pipeline: Named,
     store: StoreRoot = None,
     keep_days: Annotated[
-        int, typer.Option("--keep-days", min=1, help="What tables were in so many days can still be read.")
+        int, typer.Option("--keep-days", help="What tables were in so many days can still be read.")
     ] = 7,
     across: Annotated[
         bool,
@@ -40,7 +41,7 @@ def compact(
     """Put small files of the result tables together, and remove those that no version of the last days has."""
     from cli import batches
 
-    batches.compact(pipeline, root_of(store), keep_days, across=across, as_json=as_json)
+    batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
 
 
 @app.command(cls=Command)

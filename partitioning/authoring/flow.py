@@ -20,6 +20,7 @@ from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
 from partitioning.model.streams import Column
+from partitioning.numbers import FAN_IN, PARTITIONS
 from partitioning.values import Value, replace
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class Flow(Value, frozen=True):
                     about(partitions=partitions),
                 )
             )
+        elif partitions is not None and (finding := PARTITIONS.finding(partitions, where)):
+            findings.append(finding)
         if not self.key:
             findings.append(no_key(self, where))
         _refuse(findings)
@@ -174,6 +177,8 @@ class Flow(Value, frozen=True):
                     about(fan_in=fan_in),
                 )
             )
+        if fan_in is not None:
+            FAN_IN.check(fan_in, f"combine of {self.step}")
         sql = self.aggregated(columns)
         return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and Keeps(), fan_in=fan_in)
 
@@ -197,7 +202,7 @@ class Flow(Value, frozen=True):
         Both are SQL expressions; records for which one of them is null all stay. What came is kept for so long as
         `keep` before the latest time seen, twice `within` unless given: a record may come that much too late.
         """
-        kept = keep or 2 * within
+        kept = keep or _twice(within)
         _refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
         sql = distinct(
             self._source, self.key, identity, time, within, self.step + ".distinct" if name is None else name
@@ -223,7 +228,7 @@ class Flow(Value, frozen=True):
         aliases.
         """
         flows = self._with([other], Op.JOIN, Join.INNER)
-        kept = keep or 2 * within
+        kept = keep or _twice(within)
         for flow in flows:
             _refuse(cannot_keep(flow, Op.JOIN, {"within": within, "keep": kept}))
         joined = name or f"{self.step}.join"
@@ -476,3 +481,8 @@ def _joined(sides: Sequence[str], keys: Sequence[str], word: str, equal: str) ->
 def _refuse(findings: Iterable[Finding]) -> None:
     if refused := tuple(findings):
         raise Refused(*refused)
+
+
+def _twice(time: timedelta) -> timedelta:
+    """The time twice; one that is too long for that is refused as it is."""
+    return 2 * time if abs(time) < timedelta.max / 2 else time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -11,6 +12,8 @@ from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Join, Mode, Op
 from partitioning.model.placement import KeyFormat
+from partitioning.numbers import DAYS
+from partitioning.values import replace
 
 if TYPE_CHECKING:
     from partitioning.authoring.flow import Flow
@@ -76,6 +79,8 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
             yield Finding(
                 Kind.DECLARATION, f"{name} is {time}", where, "give a time above 0", about(name=name, time=time)
             )
+        elif finding := DAYS.finding(math.ceil(time / timedelta(days=1)), where):
+            yield replace(finding, what=f"{name} in days: {finding.what}")
     for (name, time), (longer, most) in pairwise(times.items()):
         if most < time:
             yield Finding(

@@ -16,6 +16,7 @@ from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.schemes import Scheme
+from partitioning.numbers import FAN_IN, GROUPS, OFFSET, RECORDS, Bound
 from partitioning.values import Value, replace
 
 BALANCED_STICKY = "balanced-sticky"
@@ -69,7 +70,7 @@ class Settings(Value, frozen=True):
         """
         try:
             taken = _FILE(tomllib.loads(text), "")
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # so tomllib tells of numbers of too many digits, too
             raise Refused(Finding(Kind.SETTING, f"it is no TOML: {error}", where, "correct it")) from error
         except Refused as refusal:
             raise Refused(
@@ -110,8 +111,8 @@ class Settings(Value, frozen=True):
         for name, _, text in (text.rpartition("=") for text in texts):
             schemes[name] = _taken(_scheme, text, "scheme", findings)
         changes = {
-            key: _taken(_number(1), value, key, findings)
-            for key, value in (("groups", groups), ("limit", limit))
+            key: _taken(_number(bound), value, key, findings)
+            for key, value, bound in (("groups", groups, GROUPS), ("limit", limit, RECORDS))
             if value is not None
         }
         losses = tuple(_taken(_range, text, "accept_loss", findings) for text in accept_loss)
@@ -155,19 +156,19 @@ def _text(value: Any, place: str) -> str:
     return value
 
 
-def _number(least: int) -> Parser:
+def _number(bound: Bound) -> Parser:
     def parse(value: Any, place: str) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
             raise Refused(
                 Finding(
-                    Kind.SETTING, f"{value!r} is no whole number", place, f"use {least} or more", about(value=value)
+                    Kind.SETTING,
+                    f"{value!r} is no whole number",
+                    place,
+                    f"use {bound.least} or more",
+                    about(value=value),
                 )
             )
-        if value < least:
-            raise Refused(
-                Finding(Kind.SETTING, f"{value} is too small", place, f"use {least} or more", about(value=value))
-            )
-        return value
+        return bound.check(value, place)
 
     return parse
 
@@ -200,7 +201,8 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
 def _starts(value: Any, place: str) -> dict[str, int]:
     findings: list[Finding] = []
     taken = {
-        name: _taken(_number(0), inner, f"{place}.{name}", findings) for name, inner in _mapping(value, place).items()
+        name: _taken(_number(OFFSET), inner, f"{place}.{name}", findings)
+        for name, inner in _mapping(value, place).items()
     }
     if findings:
         raise Refused(*findings)
@@ -242,12 +244,12 @@ _STAGE: Mapping[str, Parser] = {"scheme": _scheme, "partitioner": _partitioner}
 _FILE = _table(
     {
         "scheme": _scheme,
-        "groups": _number(1),
+        "groups": _number(GROUPS),
         "grouper": _text,
-        "limit": _number(1),
+        "limit": _number(RECORDS),
         "starts": _starts,
         "stages": _named(_table(_STAGE)),
-        "steps": _named(_table({**_STAGE, "fan_in": _number(2)})),
+        "steps": _named(_table({**_STAGE, "fan_in": _number(FAN_IN)})),
     }
 )
 

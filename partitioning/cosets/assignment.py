@@ -183,6 +183,8 @@ class _Dealing:
         if not self.reading.keyed:
             return self._classes[task]
         first = [residue for residue in owned if residue < self._step]
+        if not first:
+            return ()
         return self._classes[first[0]] if len(first) == 1 else self._numbers(first)
 
     def shares(self, owned: tuple[int, ...]) -> bool:

@@ -13,6 +13,7 @@ from partitioning.model.offsets import check_name
 from partitioning.model.placement import KeyFormat, hash_findings
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
 from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Stream
+from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
 # What is wrong, and what to do.
@@ -53,6 +54,8 @@ def _of_keys(stream: Stream) -> Iterator[_Wrong]:
         yield f"{stream.key!r} cannot be the key column", "name the column that holds the record's key"
     if stream.partitions < 1:
         yield f"{stream.partitions} partitions declared", "declare the topic's count, 1 or more"
+    elif finding := PARTITIONS.finding(stream.partitions, ""):
+        yield f"partitions: {finding.what}", "declare the topic's count"
     if stream.key_format not in tuple(KeyFormat):
         yield f"unknown key format {stream.key_format!r}", f"use one of {', '.join(KeyFormat)}"
     if stream.null_keys not in tuple(NullKeys):

@@ -9,6 +9,7 @@ from math import gcd
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.numbers import RECORDS, TASKS
 from partitioning.values import Value
 
 _TEXT = re.compile(r"(?P<kind>max|cogroup|elastic|tasks|records)(?:\((?P<number>-?[0-9]{1,18})\))?")
@@ -51,6 +52,8 @@ class Scheme(Value, frozen=True, order=True):
                     about(scheme=self),
                 )
             )
+        if self.number is not None:
+            (RECORDS if self.kind is SchemeKind.RECORDS else TASKS).check(self.number, f"scheme {self.kind}")
 
     def __str__(self) -> str:
         return str(self.kind.value) if self.number is None else f"{self.kind}({self.number})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -15,6 +16,7 @@ from partitioning.model.reasons import Unifying
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import Statistics, most_groups
+from partitioning.numbers import BYTES, GROUPS, TASKS
 from partitioning.planning.exchanges.placements import gathers
 from partitioning.sections import many, size
 from partitioning.sizing.traffic import traffic
@@ -62,10 +64,13 @@ class Targets(Value, frozen=True):
                     f"use {lowest} or more",
                     about(name=name),
                 )
-        if self.seconds is not None and self.seconds <= 0:
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
             yield Finding(
                 Kind.ARGUMENT, f"seconds is {self.seconds}", "targets", "use more than 0", about(seconds=self.seconds)
             )
+        for name, bound in (("bytes", BYTES), ("min_tasks", TASKS), ("max_tasks", TASKS), ("max_groups", GROUPS)):
+            if (value := getattr(self, name)) > bound.most and (finding := bound.finding(value, f"{name} in targets")):
+                yield finding
         for low, high in (("min_tasks", "max_tasks"), ("min_groups", "max_groups")):
             if getattr(self, low) > getattr(self, high):
                 what = f"{low} is {getattr(self, low)}, {high} is {getattr(self, high)}"

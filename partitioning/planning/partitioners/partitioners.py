@@ -21,6 +21,7 @@ from partitioning.kinds import Kind
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
+from partitioning.numbers import TASKS
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
 from partitioning.values import Value
 
@@ -268,3 +269,4 @@ def _check_count(name: str, value: object) -> None:
                 about(value=value, name=name),
             )
         )
+    TASKS.check(value, f"the partitioner's {name}")

@@ -11,6 +11,7 @@ from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, InRanges, OnePerPartition, TaskCountReason
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind, tasks
+from partitioning.numbers import TASKS
 from partitioning.planning.exchanges.placements import gathers
 from partitioning.planning.stages.waves import Part
 from partitioning.sections import many
@@ -53,7 +54,7 @@ def task_count(
     partitions, into how many ranges they are dealt is for `with_ranges` to say. A stage in which some step needs all
     records together has one, whatever is chosen for all; `named` says that the scheme was chosen for it.
 
-    Raises Refused if such a stage was given more than one task.
+    Raises Refused if such a stage was given more than one task, and for more tasks than a plan can have.
     """
     if together := tuple(step.name for step in part.steps if gathers(step)):
         return _gathered(part, together, scheme, named=named)
@@ -64,6 +65,8 @@ def task_count(
         return TaskCount(scheme, cosets, OnePerPartition() if most is None else InRanges(cosets, most))
     fixed = tuple(count for count in counts if count is not None)
     cosets = scheme.tasks(fixed or [base])
+    if scheme.number is not None:
+        TASKS.check(cosets, f"scheme {scheme} of stage {part.name}")
     asked = scheme.kind is SchemeKind.TASKS
     return TaskCount(scheme, cosets, AsAsked(cosets) if asked else GcdOf(fixed, cosets))
 
