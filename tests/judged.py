@@ -26,6 +26,7 @@ REMEMBERED = "expect_ends_to_be_remembered"
 HOLD = "expect_tables_to_hold_the_previous_batch"
 IN_PLACE = "expect_records_to_lie_where_their_keys_hash"
 MEET = "expect_keys_to_meet_in_one_task"
+PRODUCED = "expect_rows_to_be_written_as_they_were_made"
 HASH = "expect_keys_to_hash_to_their_partition"
 
 # The expectations for which there is a test that is `caught_by` them.

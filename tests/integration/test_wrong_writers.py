@@ -1,0 +1,275 @@
+"""Tasks that leave less, or more, than their steps made, or move less than they took: each batch is refused.
+
+What is made wrong is the writer or what it is given; its receipt and its files agree with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import encode
+from partitioning.documents.store import S3Store
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.leaving import Leaving
+from partitioning.model.plan import PlannedWrite
+from partitioning.values import replace
+from spark_jobs.steps import Steps
+from spark_jobs.writers import Writers
+from tests.histories import Click, History
+from tests.integration.test_state_left import totals
+from tests.judged import PRODUCED, Refusal, caught_by, refusal
+from tests.landed import land_table
+from tests.real_batches import STAGE, delays, land_delays, stored
+from tests.running import run_and_publish, run_groups, task_receipts
+
+
+def less(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """All but the first row."""
+    table = rows.read_all()
+    return pa.RecordBatchReader.from_batches(table.schema, table.slice(1).to_batches())
+
+
+def twice(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """All rows, the first once more."""
+    table = rows.read_all()
+    return pa.RecordBatchReader.from_batches(table.schema, pa.concat_tables([table, table.slice(0, 1)]).to_batches())
+
+
+@pytest.fixture
+def of_tables(store: S3Store) -> BatchRef:
+    return stored(land_delays(store), delays(store))
+
+
+@pytest.fixture
+def of_an_exchange(store: S3Store) -> BatchRef:
+    """Flights that move to where their origins are counted; nothing else is done to them before."""
+    columns = {"tailnum": [f"N{n % 40}" for n in range(400)], "origin": [f"A{n % 29}" for n in range(400)]}
+    land_table(pa.table(columns), "flights", f"{store.root}/topics", key="tailnum", partitions=4)
+    made = Pipeline("delays", source=f"{store.root}/topics")
+    flights = made.stream("flights", key="tailnum", partitions=4)
+    flights.repartition(3, name="moved").write("moved")
+    return stored(store, made)
+
+
+# ---- result tables
+
+
+@caught_by(PRODUCED)
+def test_a_writer_that_loses_its_file_is_refused(
+    of_tables: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    write = Writers.table
+
+    def lose(self: Writers, planned: PlannedWrite, rows: pa.RecordBatchReader) -> Artefact | None:
+        artefact = write(self, planned, rows)
+        return None if self.order.task.task == 2 else artefact
+
+    monkeypatch.setattr(Writers, "table", lose)
+    run_groups(of_tables)
+    said = refusal(of_tables, tmp_path)
+    assert f"task {STAGE}/2, table delays: " in said.findings[0]
+    assert " rows made, 0 rows left" in said.findings[0]
+    return said
+
+
+@caught_by(PRODUCED)
+@pytest.mark.parametrize("change", [less, twice])
+def test_a_writer_that_drops_or_doubles_a_row_is_refused(
+    of_tables: BatchRef,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[pa.RecordBatchReader], pa.RecordBatchReader],
+) -> Refusal:
+    write = Writers.table
+    monkeypatch.setattr(Writers, "table", lambda self, planned, rows: write(self, planned, change(rows)))
+    run_groups(of_tables)
+    said = refusal(of_tables, tmp_path)
+    assert "Production, not met: What a task left has as many rows as its steps made" in said.findings[0]
+    return said
+
+
+@caught_by(PRODUCED)
+def test_a_writer_that_stops_before_the_end_is_refused(
+    of_tables: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    def stop(self: Writers, *_: object) -> None:
+        """Reads nothing, writes nothing."""
+
+    monkeypatch.setattr(Writers, "table", stop)
+    run_groups(of_tables)
+    return refusal(of_tables, tmp_path)
+
+
+# ---- exchanges and state
+
+
+@caught_by(PRODUCED)
+def test_a_row_that_is_lost_on_its_way_into_an_exchange_is_missed(
+    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    write = Writers.left
+    monkeypatch.setattr(Writers, "left", lambda self, leaving, rows, temp: write(self, leaving, less(rows), temp))
+    run_groups(of_an_exchange)
+    said = refusal(of_an_exchange, tmp_path)
+    # Those who read it have read all that was left.
+    wrong = "flights/3, exchange flights.exchange: 90 rows made, 89 rows left, 90 records taken and only moved, 89 rows"
+    assert wrong in said.findings[0]
+    return said
+
+
+@caught_by(PRODUCED)
+def test_a_record_that_sql_loses_where_records_only_move_is_missed(
+    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    give = Steps.left
+    monkeypatch.setattr(Steps, "left", lambda self, leaving: less(give(self, leaving)))
+    run_groups(of_an_exchange)
+    said = refusal(of_an_exchange, tmp_path)
+    assert (
+        "task flights/3, exchange flights.exchange: 90 records taken and only moved, 89 rows left" in said.findings[0]
+    )
+    return said
+
+
+@caught_by(PRODUCED)
+def test_a_row_that_is_lost_after_its_move_is_missed(
+    of_an_exchange: BatchRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    give = Steps.table
+    monkeypatch.setattr(Steps, "table", lambda self, write: less(give(self, write)))
+    run_groups(of_an_exchange)
+    said = refusal(of_an_exchange, tmp_path)
+    assert "records taken and only moved" in said.findings[0]
+    return said
+
+
+def second(store: S3Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> Refusal:
+    """The second batch of running totals, whose tasks are spoiled before they run."""
+    history = History(store, docs, totals)
+    for batch in range(2):
+        history.land([Click(f"key-{number}", number, batch) for number in range(40)], [], 4)
+        ref = history.plan(Settings.parse(groups=2), 4)
+        if batch == 0:
+            history.publish(ref)
+    spoil()
+    run_groups(ref)
+    return refusal(ref, docs)
+
+
+@caught_by(PRODUCED)
+@pytest.mark.parametrize("lost", ["a row", "the file"])
+def test_state_that_is_lost_is_missed_before_the_next_batch_goes_on_from_it(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> Refusal:
+    write = Writers.left
+
+    def lose(self: Writers, leaving: Leaving, rows: pa.RecordBatchReader, temp: Path) -> Artefact | None:
+        if leaving.role is not Role.STATE or self.order.task.task != 1:
+            return write(self, leaving, rows, temp)
+        return write(self, leaving, less(rows), temp) if lost == "a row" else None
+
+    said = second(store, tmp_path, monkeypatch, lambda: monkeypatch.setattr(Writers, "left", lose))
+    assert "/1, state totals.state: " in said.findings[0]
+    return said
+
+
+# ---- upserted tables
+
+
+def upserting(source: str, partitions: int) -> Pipeline:
+    pipeline = Pipeline("kept", source=source)
+    clicks = pipeline.stream("clicks", key="k", partitions=partitions)
+    clicks.aggregate("count(*) AS n", name="counts").write("last", mode="upsert")
+    return pipeline
+
+
+def upserted_by(
+    store: S3Store, docs: Path, patch: pytest.MonkeyPatch, change: Callable[[list[Artefact]], Iterable[Artefact]]
+) -> Refusal:
+    """The second batch of an upserted table, of whose files the receipts say what `change` makes of them."""
+    history = History(store, docs, upserting)
+    history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)
+    run_and_publish(history.plan(Settings.parse(scheme="tasks(2)"), 4), docs)
+    history.land([Click(f"key-{number}", number, 1) for number in range(40)], [], 4)
+    ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
+    write = Writers.upserted
+
+    def changed(self: Writers, *given: Any) -> Iterator[Artefact]:
+        yield from change(list(write(self, *given)))
+
+    patch.setattr(Writers, "upserted", changed)
+    run_groups(ref)
+    return refusal(ref, docs)
+
+
+@caught_by(PRODUCED)
+def test_a_partition_of_an_upserted_table_that_is_not_written_anew_is_missed(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    said = upserted_by(store, tmp_path, monkeypatch, lambda files: files[1:])
+    assert "table last, partition " in said.findings[0]
+    assert "no file was left" in said.findings[0]
+    return said
+
+
+@caught_by(PRODUCED)
+def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    make = Writers._with_origin
+    monkeypatch.setattr(Writers, "_with_origin", lambda self, rows, write: make(self, rows, write).slice(1))
+    history = History(store, tmp_path, upserting)
+    history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)
+    ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
+    run_groups(ref)
+    return refusal(ref, tmp_path)
+
+
+# ---- receipts
+
+
+@caught_by(PRODUCED)
+def test_a_receipt_that_does_not_say_what_was_made_for_a_table_is_refused(
+    of_tables: BatchRef, tmp_path: Path
+) -> Refusal:
+    run_groups(of_tables)
+    change_made(of_tables, ())
+    said = refusal(of_tables, tmp_path)
+    assert "nothing was made for it, " in said.findings[0]
+    return said
+
+
+def test_a_receipt_of_a_version_that_did_not_count_passes_and_the_page_says_so(
+    of_tables: BatchRef, tmp_path: Path
+) -> None:
+    run_groups(of_tables)
+    change_made(of_tables, None)
+    run_and_publish(of_tables, tmp_path)
+    (page,) = tmp_path.rglob("batch-0-attempt-0.html")
+    assert "1 were written by an earlier version, which did not count what was made" in page.read_text()
+
+
+def change_made(ref: BatchRef, made: tuple[()] | None) -> None:
+    """Change what the first task of the batch says that it made."""
+    ledger, plan = ref.load()
+    receipt = ledger.receipt(plan.batch, 0, 0)
+    assert receipt is not None
+    first, *others = receipt.tasks
+    assert [each.records for each in first.made or ()] == [file.records for file in first.left(Role.TABLE)]
+    changed = replace(receipt, tasks=(replace(first, made=made), *others))
+    ledger.store.put(ledger.key("receipts", plan.batch, "attempt-0", "group-0"), encode(changed))
+
+
+def test_what_is_made_is_in_the_receipts(of_an_exchange: BatchRef) -> None:
+    run_groups(of_an_exchange)
+    made = [each for task in task_receipts(of_an_exchange) for each in task.made or ()]
+    by_name = {name: sum(each.records for each in made if each.name == name) for name in ("flights.exchange", "moved")}
+    assert by_name == {"flights.exchange": 400, "moved": 400}
