@@ -1,7 +1,8 @@
-"""The audit: from the receipts of a batch to three small tables, which Great Expectations then judges.
+"""The audit: from the receipts of a batch to small tables, which Great Expectations then judges.
 
 `coverage` has a row for each partition of each input of a stage, `keys` the sampled keys with the task that took
-them, and `violations` the first records that broke a rule. All three are stored as Parquet beside the batch.
+them, `violations` the first records that broke a rule, `produced` what tasks left. All are stored as Parquet beside the
+batch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from batches.produced import produced
 from partitioning.commands import Replan, Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
@@ -63,7 +65,7 @@ _TEXTS = {
 
 
 def _schema(columns: str) -> pa.Schema:
-    kinds = {"table": pa.bool_()} | dict.fromkeys(_TEXTS, pa.string())
+    kinds = {"table": pa.bool_(), "counted": pa.bool_()} | dict.fromkeys(_TEXTS, pa.string())
     return pa.schema([(name, kinds.get(name, pa.int64())) for name in columns.split()])
 
 
@@ -75,6 +77,7 @@ _TABLES = {
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
     "moved": _schema("kind name step stage partitions records bytes spared"),
+    "produced": _schema("stage task kind name partition counted taken made left"),
 }
 
 
@@ -85,12 +88,14 @@ class Audit:
     `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
     in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them. `moved` has what tasks
     left for later ones; `spared` are the records that a shuffle of all would have moved too, as it was planned.
+    `produced` has what each task made and left, as `batches.produced` says it.
     """
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
     violations: pd.DataFrame
     moved: pd.DataFrame
+    produced: pd.DataFrame
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
@@ -110,6 +115,7 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
         "keys": _keys(ledger, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
         "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
+        "produced": pa.Table.from_pylist(list(produced(plan, tasks.values())), _TABLES["produced"]),
     }
     for name, table in tables.items():
         data = io.BytesIO()

@@ -123,9 +123,10 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from batches import audit as auditing  # noqa: PLC0415
     from batches import publication  # noqa: PLC0415
     from batches.continuity import continuity  # noqa: PLC0415
+    from batches.evidence import evidence  # noqa: PLC0415
     from batches.kept import exchanged_since  # noqa: PLC0415
     from batches.result_rows import result_rows  # noqa: PLC0415
-    from expectations.checkpoint import Evidence, judge  # noqa: PLC0415
+    from expectations.checkpoint import judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
 
     ledger, planned = batch.load()
@@ -138,9 +139,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     before = continuity(ledger, planned)
     judgement = judge(
         planned,
-        Evidence(
-            tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
-        ),
+        evidence(tables, before),
         result_rows(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),

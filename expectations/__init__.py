@@ -18,6 +18,7 @@ from expectations.coverage import (
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
 )
+from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",
@@ -28,5 +29,6 @@ __all__ = [
     "ExpectOffsetsToBeCoveredExactlyOnce",
     "ExpectRecordsToHaveKeys",
     "ExpectRecordsToLieWhereTheirKeysHash",
+    "ExpectRowsToBeWrittenAsTheyWereMade",
     "ExpectTablesToHoldThePreviousBatch",
 ]

@@ -40,6 +40,7 @@ from expectations.coverage import (
 )
 from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
+from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.rows import BLOCK, Rows
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused, about
@@ -58,6 +59,7 @@ class Evidence:
     keys: pd.DataFrame
     violations: pd.DataFrame
     moved: pd.DataFrame
+    produced: pd.DataFrame
     ends: pd.DataFrame
     remembered: pd.DataFrame
     tables: pd.DataFrame
@@ -143,6 +145,8 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
     yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
+    if len(evidence.produced):
+        yield Question("Production", _rows(evidence.produced), [ExpectRowsToBeWrittenAsTheyWereMade()])
     for stage in plan.stages:
         if not stage.keeps_keys:
             continue

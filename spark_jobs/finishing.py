@@ -15,7 +15,7 @@ import pyarrow as pa
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import Done
 from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
@@ -29,6 +29,7 @@ from spark_jobs.given import PLACE, Given, keys_given
 from spark_jobs.placing import COUNT, MARKS, ORDER
 from spark_jobs.relations import Relations
 from spark_jobs.sql.database import connect
+from spark_jobs.tally import Tally
 from spark_jobs.writers import Writers
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
@@ -119,7 +120,7 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
                 about(sent=made.sent, came=made.came),
             )
         )
-    writers = Writers.of(order, filesystem())
+    writers, tally = Writers.of(order, filesystem()), Tally()
     left: list[Artefact | None] = []
     with connect(memory, temp) as connection:
         relations, where = Relations(connection, order), f"step {step.name!r}"
@@ -129,12 +130,15 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
         for write in order.writes:
             if write.declared.step == step.name:
                 rows = relations.rows(step.name, write.columns, f"table {write.declared.table!r}")
-                left.append(writers.table(write, rows))
+                with tally.rows(Role.TABLE, write.declared.table, rows) as counted:
+                    left.append(writers.table(write, counted))
         for leaving in order.leaves:
             if leaving.step == step.name:
-                left.append(writers.left(leaving, relations.rows(step.name, leaving.columns, leaving.name), temp))
+                rows = relations.rows(step.name, leaving.columns, leaving.name)
+                with tally.rows(leaving.role, leaving.name, rows) as counted:
+                    left.append(writers.left(leaving, counted, temp))
     artefacts = tuple(artefact for artefact in left if artefact is not None)
-    return TaskReceipt(order.ref, (), artefacts, round((time.monotonic() - started) * 1000))
+    return TaskReceipt(order.ref, (), artefacts, round((time.monotonic() - started) * 1000), tuple(tally.made))
 
 
 def _are_rows(batch: pa.RecordBatch) -> pa.Array:

@@ -248,7 +248,8 @@ def _file(name: str, artefacts: Sequence[Artefact]) -> Artefact:
 
 def _both(one: TaskReceipt, more: TaskReceipt) -> TaskReceipt:
     milliseconds = one.milliseconds + more.milliseconds
-    return replace(one, artefacts=(*one.artefacts, *more.artefacts), milliseconds=milliseconds)
+    made = (*(one.made or ()), *(more.made or ()))
+    return replace(one, artefacts=(*one.artefacts, *more.artefacts), milliseconds=milliseconds, made=made)
 
 
 def _nullable(schema: StructType) -> Iterator[StructField]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from partitioning.errors import CosetError
-from partitioning.model.artefact import Artefact
+from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import together
 from partitioning.model.graph import Mode
 from partitioning.model.leaving import given_to
@@ -32,6 +32,7 @@ from sources.s3 import filesystem
 from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
+from spark_jobs.tally import Tally
 from spark_jobs.writers import Writers
 
 
@@ -98,7 +99,7 @@ def _intakes(orders: Sequence[Order], number: int, place: Place, inspect: Inspec
 def _run(
     order: Order, intakes: Sequence[Intake], files: FileSystem, memory: str, temp: Path, started: float
 ) -> TaskReceipt:
-    writers = Writers.of(order, files)
+    writers, tally = Writers.of(order, files), Tally()
     with connect(memory, temp) as connection:
         steps = Steps(connection, order, intakes, temp)
         # What is made on DataFrames is not there yet.
@@ -107,11 +108,12 @@ def _run(
             artefact
             for write in order.writes
             if write.declared.step not in later
-            for artefact in _written(write, writers, steps, temp)
+            for artefact in _written(write, writers, steps, tally, temp)
         ]
-        left += [
-            writers.left(leaving, steps.left(leaving), temp) for leaving in order.leaves if leaving.step not in later
-        ]
+        for leaving in order.leaves:
+            if leaving.step not in later:
+                with tally.rows(leaving.role, leaving.name, steps.left(leaving)) as rows:
+                    left.append(writers.left(leaving, rows, temp))
         left += [
             writers.given(name, steps.given(step, number))
             for step in order.steps
@@ -126,15 +128,20 @@ def _run(
         tuple(receipt for intake in intakes for receipt in intake.receipts()),
         tuple(artefact for artefact in left if artefact is not None),
         round((time.monotonic() - started) * 1000),
+        tuple(tally.made),
     )
 
 
-def _written(write: PlannedWrite, writers: Writers, steps: Steps, temp: Path) -> Iterator[Artefact | None]:
+def _written(
+    write: PlannedWrite, writers: Writers, steps: Steps, tally: Tally, temp: Path
+) -> Iterator[Artefact | None]:
     """The files of a result table."""
     if write.declared.mode is Mode.UPSERT:
-        yield from writers.upserted(write, steps.upserted(write), temp)
+        with tally.upserted(writers.order, write, steps.upserted(write)) as rows:
+            yield from writers.upserted(write, rows, temp)
     else:
-        yield writers.table(write, steps.table(write))
+        with tally.rows(Role.TABLE, write.declared.table, steps.table(write)) as rows:
+            yield writers.table(write, rows)
 
 
 def reader(order: Order, ordered: Ordered, place: Place) -> Reader:

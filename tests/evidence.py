@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from batches.audit import audit
 from batches.continuity import Continuity, gap_figures
+from batches.evidence import evidence as together
 from expectations.checkpoint import Evidence, Judgement, judge
 from expectations.docs import Site
 from expectations.rows import Rows
@@ -20,9 +21,7 @@ from tests.reference import Seen, log, pipeline, planned, run, store
 def evidence(plan: Plan, seen: Sequence[Seen]) -> Evidence:
     """The audit of what was seen, beside the continuity of a first batch."""
     tables, before = audit(store(plan, seen), plan, 0), first_of_all(plan)
-    return Evidence(
-        tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
-    )
+    return together(tables, before)
 
 
 def first_of_all(plan: Plan) -> Continuity:

@@ -37,7 +37,9 @@ def run_and_publish_unjudged(ref: BatchRef) -> None:
     ledger, plan = ref.load()
     run_groups(ref)
     attempt = ledger.attempt(plan.batch)
-    check_coverage(audit(ledger, plan, attempt).coverage)
+    tables = audit(ledger, plan, attempt)
+    check_coverage(tables.coverage)
+    check_production(tables.produced)
     publication.decide(ledger, plan, attempt, Judged(0, 0, 0, 0, 0, 0))
     publication.publish(ledger, plan)
 
@@ -47,6 +49,13 @@ def check_coverage(coverage: pd.DataFrame) -> None:
     assert (coverage["digest_found"] == coverage["digest_planned"]).all()
     assert (coverage["taken"] + coverage["dropped"] == coverage["planned"]).all()
     assert not coverage[["disorder", "foreign", "stray"]].to_numpy().any()
+
+
+def check_production(produced: pd.DataFrame) -> None:
+    """What was left is what was made and, where records only move, what was taken."""
+    assert produced["counted"].all()
+    assert (produced["made"] == produced["left"]).all()
+    assert (produced["taken"].isna() | (produced["taken"] == produced["left"])).all()
 
 
 def task_receipts(ref: BatchRef, attempt: int = 0) -> list[TaskReceipt]:

@@ -117,16 +117,32 @@ def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -
     return least_and_most_read(seen)[1] + sum(end - by_now for (_, end), by_now in reached.items())
 
 
-class TaskReceipt(Value, frozen=True):
-    """What one task did: what it saw of each partition, and the files it left.
+class Made(Value, frozen=True, omit_defaults=True):
+    """How many rows a task's steps made for a table, an exchange, a result or state: counted before any of them was
+    written, and not by the writer.
 
-    It took so many `milliseconds` of work; sizing uses them, no decision on publication does.
+    Of an upserted table, `parts` are the partitions to write anew, ascending, each with its rows; `records` is their
+    sum.
+    """
+
+    role: Role
+    name: str
+    records: int
+    parts: tuple[tuple[int, int], ...] = ()
+
+
+class TaskReceipt(Value, frozen=True, omit_defaults=True):
+    """What one task did: what it saw of each partition, the files it left, and what its steps made for these.
+
+    It took so many `milliseconds` of work; sizing uses them, no decision on publication does. Tasks of earlier versions
+    do not say what they `made`.
     """
 
     task: TaskRef
     partitions: tuple[PartitionReceipt, ...]
     artefacts: tuple[Artefact, ...]
     milliseconds: int
+    made: tuple[Made, ...] | None = None
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
         """The files that it left for one purpose."""

@@ -9,7 +9,8 @@ import boto3
 import pytest
 
 from batches.audit import audit, load
-from expectations.checkpoint import Evidence, judge
+from batches.evidence import evidence
+from expectations.checkpoint import judge
 from expectations.docs import Site
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
@@ -32,10 +33,7 @@ def docs(store: S3Store, tmp_path: Path) -> S3Store:
     ledger = Ledger(store, plan.pipeline)
     audit(ledger, plan, 0)
     audited, before = load(ledger, plan, 0), first_of_all(plan)
-    evidence = Evidence(
-        audited.coverage, audited.keys, audited.violations, audited.moved, before.ends, before.remembered, before.tables
-    )
-    assert judge(plan, evidence, {}, attempt=0, site=Site(tmp_path, store)).success
+    assert judge(plan, evidence(audited, before), {}, attempt=0, site=Site(tmp_path, store)).success
     return store
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from batches.audit import audit
 from batches.continuity import continuity
+from batches.evidence import evidence
 from batches.planning import take_up
 from batches.ref import BatchRef
-from expectations.checkpoint import Evidence, Judgement, judge
+from expectations.checkpoint import Judgement, judge
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -48,10 +49,7 @@ def ran(store: S3Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledg
 
 def judged(ledger: Ledger, plan: Plan) -> Judgement:
     tables, before = audit(ledger, plan, 0), continuity(ledger, plan)
-    evidence = Evidence(
-        tables.coverage, tables.keys, tables.violations, tables.moved, before.ends, before.remembered, before.tables
-    )
-    return judge(plan, evidence, {}, attempt=0)
+    return judge(plan, evidence(tables, before), {}, attempt=0)
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])

@@ -1,0 +1,19 @@
+"""Evidence: all tables that a batch is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from batches.audit import Audit
+from batches.continuity import Continuity
+from expectations.checkpoint import Evidence
+
+
+def evidence(audited: Audit, before: Continuity) -> Evidence:
+    """The tables of an attempt's audit beside those of what its batch goes on from."""
+    return Evidence(**_tables(audited), **_tables(before))
+
+
+def _tables(of: Audit | Continuity) -> dict[str, Any]:
+    return {field.name: getattr(of, field.name) for field in fields(of)}

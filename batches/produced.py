@@ -1,0 +1,64 @@
+"""Production: what each task left of each table, exchange, result and state, beside what its steps made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.graph import Mode, Op
+from partitioning.model.leaving import leavings
+from partitioning.model.plan import Plan, Stage, StateInput
+from partitioning.model.receipt import Made, TaskReceipt
+
+# These give each record that they get, as it is.
+_MOVING = (Op.MERGE, Op.REPARTITION)
+
+
+def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    """A row for each task and each thing that its order asks it to write, of upserted tables for each partition."""
+    for task in tasks:
+        stage = plan.stage(task.task.stage)
+        made = {(each.role, each.name): each for each in task.made or ()}
+        files: dict[tuple[Role, str], list[Artefact]] = {}
+        for artefact in task.artefacts:
+            files.setdefault((artefact.role, artefact.name), []).append(artefact)
+        upserted = {write.declared.table for write in stage.writes if write.declared.mode is Mode.UPSERT}
+        asked = [(Role.TABLE, write.declared.table, write.declared.step) for write in stage.writes]
+        asked += [(left.role, left.name, left.step) for left in leavings(plan, task.task)]
+        for role, name, step in asked:
+            row = {"stage": stage.name, "task": task.task.task, "kind": role.value, "name": name}
+            row |= {"counted": task.made is not None, "partition": None, "taken": None}
+            stated, there = made.get((role, name)), files.get((role, name), [])
+            if role is Role.TABLE and name in upserted:
+                yield from (row | part for part in _by_partition(stated, there))
+            else:
+                figures = {"made": stated.records if stated else None, "left": sum(file.records for file in there)}
+                taken = None if role is Role.STATE else _taken(plan, stage, task, step)
+                yield row | figures | {"taken": taken}
+
+
+def _by_partition(stated: Made | None, files: Iterable[Artefact]) -> Iterator[dict[str, object]]:
+    """What was made and left of each partition of an upserted table. One that is written anew needs a file, even if it
+    has no rows any more; no other may have one."""
+    made = dict(stated.parts) if stated else {}
+    left = {part.partition: file.records for file in files for part in file.parts}
+    for partition in sorted(made.keys() | left.keys()):
+        yield {"partition": partition, "made": made.get(partition), "left": left.get(partition)}
+
+
+def _taken(plan: Plan, stage: Stage, task: TaskReceipt, name: str) -> int | None:
+    """How many records a task took of what only moves on its way to `name`; None if something else becomes of it."""
+    step = next((step for step in stage.steps if step.name == name), None)
+    if step is not None:
+        parts = [_taken(plan, stage, task, given) for given in step.inputs] if step.op in _MOVING else [None]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    inputs = [read for read in stage.inputs if read.step == name and not isinstance(read, StateInput)]
+    if not inputs or any(_is_table(plan, read.step) for read in inputs):
+        return None
+    names = {read.name for read in inputs}
+    return sum(seen.taken for seen in task.partitions if seen.input in names)
+
+
+def _is_table(plan: Plan, name: str) -> bool:
+    """Whether it is a stream of which only the latest record of each key counts."""
+    return any(stream.name == name and stream.declared.table for stream in plan.streams)

@@ -1,0 +1,55 @@
+"""Expectations on what tasks left, held against what their steps made of what they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+
+from expectations.judging import TableExpectation
+from partitioning.sections import many
+
+
+class ExpectRowsToBeWrittenAsTheyWereMade(TableExpectation):
+    """Expect a task's files to hold as many rows as its steps made for them and, where records only move, as it took.
+
+    Judges a table with a row for each task and each table, exchange, result or state that it writes, and of an upserted
+    table for each partition (partition): stage, task, kind, name; how many rows the steps made (made), whether the task
+    counted them at all (counted), how many records it took where nothing but a move is between (taken), and how many
+    its files hold (left; missing if there has to be a file and there is none).
+    """
+
+    sentence = "What a task left has as many rows as its steps made; what only moves, as many as were taken."
+
+    def needs(self) -> list[str]:
+        return ["stage", "task", "kind", "name", "partition", "counted", "taken", "made", "left"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        made, left, taken = (pd.array(frame[name], "Int64") for name in ("made", "left", "taken"))
+        counted = pd.array(frame["counted"], "boolean")
+        as_made = (made == left).fillna(False) | ~counted
+        as_taken = (taken == left).fillna(False) | taken.isna()
+        bad = frame[~(as_made & as_taken)]
+        moved = int((~taken.isna()).sum())
+        seen = [f"{many(int(left.sum()), 'row')} in {many(len(frame), 'output')} of tasks"]
+        if moved:
+            seen.append(f"{moved:,} held against what was taken as well")
+        if missing := int((~counted).sum()):
+            seen.append(f"{missing:,} were written by an earlier version, which did not count what was made")
+        return "; ".join(seen), len(frame), len(bad), (_sentence(row) for row in bad.itertuples())
+
+
+def _sentence(row: Any) -> str:
+    part = "" if pd.isna(row.partition) else f", partition {row.partition}"
+    return f"task {row.stage}/{row.task}, {row.kind} {row.name}{part}: {', '.join(_wrongs(row))}"
+
+
+def _wrongs(row: Any) -> Iterator[str]:
+    left = "no file was left" if pd.isna(row.left) else f"{many(int(row.left), 'row')} left"
+    if row.counted and pd.isna(row.made):
+        yield f"nothing was made for it, {left}"
+    elif row.counted and (pd.isna(row.left) or row.made != row.left):
+        yield f"{many(int(row.made), 'row')} made, {left}"
+    if not pd.isna(row.taken) and (pd.isna(row.left) or row.taken != row.left):
+        yield f"{many(int(row.taken), 'record')} taken and only moved, {left}"

@@ -1,0 +1,77 @@
+"""Tally: how many rows steps make for what is written, counted on their way to the writers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from partitioning.model.artefact import Role
+from partitioning.model.graph import state_of
+from partitioning.model.leaving import GONE
+from partitioning.model.order import Order
+from partitioning.model.plan import PlannedWrite
+from partitioning.model.receipt import Made
+from partitioning.model.upserts import alone
+from spark_jobs.destinations import destinations
+from spark_jobs.states import GOT
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the steps of one run of an order made."""
+
+    made: list[Made] = field(default_factory=list)
+
+    @contextmanager
+    def rows(self, role: Role, name: str, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
+        """The same rows, to be written. Those that the writer does not read count as well."""
+        count = 0
+
+        def passing() -> Iterator[pa.RecordBatch]:
+            nonlocal count
+            for batch in rows:
+                count += len(batch)
+                yield batch
+
+        counted = passing()
+        yield pa.RecordBatchReader.from_batches(rows.schema, counted)
+        for _ in counted:
+            pass
+        self.made.append(Made(role, name, count))
+
+    @contextmanager
+    def upserted(self, order: Order, write: PlannedWrite, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatchReader]:
+        """The same rows of an upserted table, by partition: those count that have to be written anew."""
+        leaving = next(left for left in order.leaves if left.name == state_of(write.declared.step))
+        mine = alone(leaving.placement, order.cosets, order.task.owns)
+        there, changed = Counter[int](), set[int]()
+
+        def passing() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                places = destinations(leaving, order.task.task, batch)
+                stays = ~batch.column(GONE.name).to_numpy(zero_copy_only=False)
+                there.update(_counted(places[stays]))
+                there.update(dict.fromkeys(np.unique(places).tolist(), 0))
+                changed.update(np.unique(places[batch.column(GOT).to_numpy(zero_copy_only=False)]).tolist())
+                yield batch
+
+        counted = passing()
+        yield pa.RecordBatchReader.from_batches(rows.schema, counted)
+        for _ in counted:
+            pass
+        parts = tuple(
+            (partition, count)
+            for partition, count in sorted(there.items())
+            if write.anew or partition not in mine or partition in changed
+        )
+        self.made.append(Made(Role.TABLE, write.declared.table, sum(count for _, count in parts), parts))
+
+
+def _counted(places: np.ndarray) -> dict[int, int]:
+    numbers, counts = np.unique(places, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
