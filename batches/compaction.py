@@ -25,6 +25,7 @@ from batches.backfills.rows import rows_of
 from batches.backfills.swaps import in_force
 from batches.backfills.tables import compacted_in, taken
 from batches.delta import path_in
+from batches.owners import Owner, check_owner
 from batches.tables import opened
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest_of
@@ -64,7 +65,7 @@ def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool =
     """Compact the result tables of a pipeline that are there. What they were until so long ago can still be read.
 
     With `across`, files of several batches are put together, which no backfill can exchange after that. Raises Refused
-    or Unreachable if a table's log cannot be read or written.
+    if a table is another pipeline's, and Refused or Unreachable if a log cannot be read or written.
     """
     done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
     return tuple(filter(None, done))
@@ -75,6 +76,7 @@ def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across
     with opened(where) as table:
         if table is None:
             return None
+        check_owner(table, write.table, Owner.here(store, name))
         within = write.mode is Mode.APPEND and not across
         files, made = _AGAIN(_within_batches, table, name, write.table, store) if within else _AGAIN(_together, table)
         # Without `full` only what the log once named is removed, and no file of a batch that is not published.

@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from batches.owners import Owner, adopt, check_owner
 from batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused, about
@@ -94,18 +95,26 @@ class Change:
                 assert_never(write.declared.mode)
 
 
-def version_of(store_root: str, plan: Plan, write: PlannedWrite, logs: Logs | None = None) -> int | None:
+def version_of(store_root: str, plan: Plan, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> int | None:
     """The Delta version that holds a batch's rows, None if the batch is not there yet.
 
-    Raises Refused if the table does not have the plan's columns, holds this batch of another plan, or cannot
-    be read.
+    Raises Refused if the table is another's, does not have the plan's columns, holds this batch of another plan, or
+    cannot be read.
     """
     with opened(folder(store_root, write.declared.table), logs) as table_log:
-        return None if table_log is None else _version_in(table_log, plan, write)
+        if table_log is None:
+            return None
+        check_owner(table_log, write.declared.table, owner)
+        return _version_in(table_log, plan, write)
 
 
 def commit(
-    store_root: str, plan: Plan, write: PlannedWrite, files: Sequence[Artefact], logs: Logs | None = None
+    store_root: str,
+    plan: Plan,
+    write: PlannedWrite,
+    files: Sequence[Artefact],
+    owner: Owner,
+    logs: Logs | None = None,
 ) -> int:
     """Add a batch's files to a table in one Delta commit, also if there are none; give its version.
 
@@ -116,6 +125,7 @@ def commit(
     return carry_out(
         folder(store_root, write.declared.table),
         write,
+        owner,
         f"batch {plan.batch}",
         (application(plan.pipeline, write.declared.table), plan.batch),
         {"coset.pipeline": plan.pipeline, "coset.plan": str(plan.batch), "coset.digest": digest(plan)},
@@ -128,6 +138,7 @@ def commit(
 def carry_out(
     where: str,
     write: PlannedWrite,
+    owner: Owner,
     what: str,
     transaction: tuple[str, int],
     metadata: dict[str, str],
@@ -139,11 +150,14 @@ def carry_out(
     logs, error = logs or Logs(), None
     for _ in range(_TRIES):
         try:
-            table = logs.table(where) or logs.create(where, write)
+            table = logs.table(where) or logs.create(where, write, owner)
+            check_owner(table, write.declared.table, owner)
             version = version_in(table)
             if version is not None:
                 return version
             change = change_of(table)
+            if adopt(table, owner):
+                continue
             if change.mode == "append" and add_columns(table, write):
                 continue
             table.create_write_transaction(

@@ -10,8 +10,9 @@ from typing import TypeVar
 from batches.backfills.swaps import gone_on_from
 from batches.ends import ends_after
 from batches.history import statistics
+from batches.owners import Owner
 from batches.publication import transaction_version
-from batches.tables import Logs, check_columns, check_storable
+from batches.tables import Logs, check_storable, check_table
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -117,7 +118,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
     plan = plan_batch(
         pipeline,
         discovered,
-        result_columns(pipeline, discovered, store.root, logs),
+        result_columns(pipeline, discovered, store, logs),
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
@@ -199,16 +200,19 @@ def disagreements(published: Plan | None, held: Mapping[str, int | None], root: 
 
 
 def result_columns(
-    pipeline: Pipeline, discovered: tuple[Discovered, ...], store_root: str, logs: Logs | None = None
+    pipeline: Pipeline, discovered: tuple[Discovered, ...], store: Store, logs: Logs | None = None
 ) -> Mapping[str, tuple[Column, ...]]:
-    """The columns of each result table, all of them of types that a table can hold, and those that it has already."""
-    results = check_sql(pipeline, discovered)
+    """The columns of each result table, all of them of types that a table can hold, and those that it has already.
+
+    Raises Refused, with all findings, if they are not, or a table is another pipeline's.
+    """
+    results, owner = check_sql(pipeline, discovered), Owner.here(store, pipeline.name)
     findings: list[Finding] = []
     for write in pipeline.writes:
         try:
             planned = PlannedWrite(write, results[write.table])
             check_storable(planned)
-            check_columns(store_root, planned, logs)
+            check_table(store.root, planned, owner, logs)
         except Refused as refusal:
             findings.extend(refusal.findings)
     if findings:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batches.delta import commit, transaction_version, version_of
-from batches.tables import Logs
+from batches.owners import Owner
+from batches.tables import Logs, check_table
 from partitioning.commands import Repeat, Replan, Run, Status, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -44,6 +45,9 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
     stored = ledger.verdict(plan.batch)
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
+    owner = Owner.here(ledger.store, ledger.pipeline)
+    for write in plan.writes():
+        check_table(ledger.store.root, write, owner)
     left = artefacts_of(ledger, plan, attempt)
     # What tasks left for those of later waves has served: it may go.
     kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
@@ -65,14 +69,14 @@ def publish(ledger: Ledger, plan: Plan) -> Commit:
     if stored is not None:
         return _agreed(ledger, stored, stored.plan == digest(plan))
     verdict = _verdict_to_publish(ledger, plan)
-    root, logs = ledger.store.root, Logs()
+    root, logs, owner = ledger.store.root, Logs(), Owner.of(ledger.store, ledger.pipeline)
     _check_tables_hold_the_batch_before(ledger, plan, logs)
-    waiting = [write for write in plan.writes() if version_of(root, plan, write, logs) is None]
+    waiting = [write for write in plan.writes() if version_of(root, plan, write, owner, logs) is None]
     check_files(ledger, [file for write in waiting for file in verdict.rows_of(write.declared.table)], _RESTORE)
     versions = []
     for write in plan.writes():
         table = write.declared.table
-        versions.append(TableVersion(table, commit(root, plan, write, verdict.rows_of(table), logs)))
+        versions.append(TableVersion(table, commit(root, plan, write, verdict.rows_of(table), owner, logs)))
     ours = Commit(digest(plan), plan.batch, digest(verdict), tuple(versions))
     stored = ledger.put_commit(ours)
     return _agreed(ledger, stored, stored == ours)

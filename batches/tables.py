@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from batches.owners import Owner, check_owner
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
@@ -42,14 +43,15 @@ class Logs:
             return None
         return self._read[where]
 
-    def create(self, where: str, write: PlannedWrite) -> DeltaTable:
-        """A new table. Raises what delta-rs raises."""
+    def create(self, where: str, write: PlannedWrite, owner: Owner) -> DeltaTable:
+        """A new table, which is this pipeline's. Raises what delta-rs raises."""
         self._read[where] = DeltaTable.create(
             where,
             Schema.from_arrow(columns_of(write)),
             partition_by=partitioned_by(write),
             storage_options=storage_options(),
-            configuration={"delta.checkpointInterval": str(CHECKPOINT_EVERY)},
+            configuration={"delta.checkpointInterval": str(CHECKPOINT_EVERY), **owner.properties},
+            raise_if_key_not_exists=False,
             # A retry would put a second CREATE after the one that came first.
             commit_properties=CommitProperties(max_commit_retries=0),
         )
@@ -158,14 +160,22 @@ def check_storable(write: PlannedWrite) -> None:
         raise Refused(*findings)
 
 
-def check_columns(store_root: str, write: PlannedWrite, logs: Logs | None = None) -> None:
-    """Raise Refused, with all findings, if there is a table and it has other columns.
+def check_table(store_root: str, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> None:
+    """Raise Refused, with all findings, if there is a table and it is another's, or has other columns.
 
     It keeps those that it has: a batch of others would be run and judged in vain.
     """
     with opened(folder(store_root, write.declared.table), logs) as table:
         if table is not None:
+            check_owner(table, write.declared.table, owner)
             check_held_columns(table, write)
+
+
+def check_owned(store_root: str, name: str, owner: Owner) -> None:
+    """Raise Refused if there is a table of that name and it is another's."""
+    with opened(folder(store_root, name)) as table:
+        if table is not None:
+            check_owner(table, name, owner)
 
 
 def log_error(error: Exception, where: str) -> CosetError:

@@ -15,7 +15,7 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import left_over, sweep
 from cli import pipelines, plans
-from cli.output import console, say, show, show_json, show_page, step
+from cli.output import check_reason, console, say, show, show_json, show_page, step
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run
@@ -79,7 +79,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
 
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
     """Give up the open batch and say so."""
-    _check_reason(why)
+    check_reason(why, "why the batch is given up")
     verdict = publication.abandon(Ledger(S3Store(root), pipelines.load(named).name), why)
     if as_json:
         show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
@@ -89,7 +89,7 @@ def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
 
 def replan(named: str, root: str, settings: Settings, why: str, *, as_json: bool) -> None:
     """Give up the open batch, plan its records again, and say so."""
-    _check_reason(why)
+    check_reason(why, "why the batch is given up")
     abandoned, ref, sentence = steps.replan(pipelines.load(named), root, settings, why)
     if as_json:
         show_json({"abandoned": abandoned, "sentence": sentence, "batch": ref.load()[1].batch if ref else None})
@@ -117,13 +117,6 @@ def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: boo
         show_json([asdict(table) for table in compacted])
     else:
         show(*(map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"]))
-
-
-def _check_reason(why: str) -> None:
-    if not why.strip():
-        raise Refused(
-            Finding(Kind.ARGUMENT, "the reason is empty", "--why", "say in some words why the batch is given up")
-        )
 
 
 def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef | None, str]:

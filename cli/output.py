@@ -18,7 +18,8 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from cli.pipelines import shown
-from partitioning.errors import CosetError
+from partitioning.errors import CosetError, Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.texts import MOST_IN_A_CELL, in_json, visible
 
 # Lines that go into a file or a pipe are never wrapped: their reader is a program, or has a wider window.
@@ -34,6 +35,12 @@ class Command(TyperCommand):
         except CosetError as error:
             show_error(error, as_json=bool(ctx.params.get("as_json")))
             ctx.exit(error.exit_code)
+
+
+def check_reason(why: str, what: str) -> None:
+    """Raise Refused if a reason says nothing of `what` it is to say."""
+    if not why.strip():
+        raise Refused(Finding(Kind.ARGUMENT, "the reason is empty", "--why", f"say in some words {what}"))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -42,6 +42,14 @@ class Replan(Value, frozen=True, tag="replan", tag_field="command"):
     repaired: bool = False
 
 
+class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
+    """A result table is given to a pipeline, by the one that has it, if any has."""
+
+    table: str
+    before: str | None
+    to: str
+
+
 class Status(Value, frozen=True, tag="status", tag_field="command"):
     """Where a pipeline stands, or its backfills."""
 
@@ -94,7 +102,7 @@ class Undo(Value, frozen=True, tag="undo", tag_field="command"):
     number: int
 
 
-Command = Repeat | Run | Replan | Status | Report | Backfills | Backfill | Resume | Cancel | Undo
+Command = Repeat | Run | Replan | HandOver | Status | Report | Backfills | Backfill | Resume | Cancel | Undo
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -133,6 +141,8 @@ class Shown(Value, frozen=True):
                 return self._line("run", pipeline, "--again" if again else "")
             case Replan(pipeline):
                 return self._line("replan", pipeline, "--why '…'")
+            case HandOver(table, before, to):
+                return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
             case Status(pipeline):
                 return self._line("status", pipeline)
             case Report(pipeline, batch):
@@ -196,7 +206,7 @@ def _in_airflow(command: Command) -> str | None:
             return f"start the DAG {pipeline}_backfill, with Backfill {number}"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | HandOver() | Status() | Report() | Backfills() | Cancel():
             return None
         case _ as never:
             assert_never(never)

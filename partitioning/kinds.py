@@ -118,6 +118,8 @@ class Kind(StrEnum):
 
     # Tables and state.
     TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
+    TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
+    TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."

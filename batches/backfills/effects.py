@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from batches.backfills.layers import Layers
 from batches.backfills.tables import Exchange, check_held, check_version
+from batches.owners import Owner
 from batches.publication import check_files
+from batches.tables import check_owned
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
@@ -47,7 +49,11 @@ def effect_of(store: Store, decided: Sequence[Swap], undone: Swapped | None) -> 
 
 
 def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
-    """Raise Refused, with all findings of a kind, if files are gone, or are in no table any more."""
+    """Raise Refused, with all findings of a kind, if a table is another's, or files are gone, or are in no table any
+    more."""
+    owner = Owner.here(store, pipeline)
+    for table in (*effect.exchanges, *effect.replacements):
+        check_owned(store.root, table, owner)
     coming = [file for change in effect.exchanges.values() for files in change.come.values() for file in files]
     for table, replacement in effect.replacements.items():
         coming.extend(replacement.files)

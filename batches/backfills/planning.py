@@ -41,7 +41,7 @@ def planned_again(
     plan = plan_arrived(
         then,
         _streams(then, stored),
-        result_columns(then, replayed(stored), ledger.store.root),
+        result_columns(then, replayed(stored), ledger.store),
         batch=batch,
         parent=digest(before) if before else None,
         published=before,

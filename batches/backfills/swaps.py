@@ -246,12 +246,12 @@ def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
 def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
     """Commit a decision to every table, and put its receipt."""
     root = store.root
-    versions = {table: exchange(root, swap, change) for table, change in sorted(effect.exchanges.items())}
+    versions = {table: exchange(store, swap, change) for table, change in sorted(effect.exchanges.items())}
     for table, given in sorted(effect.replacements.items()):
         if given.version is None:
-            versions[table] = replace_rows(root, swap, given.write, given.files)
+            versions[table] = replace_rows(store, swap, given.write, given.files)
         else:
-            versions[table] = restore_rows(root, swap, given.write, given.version)
+            versions[table] = restore_rows(store, swap, given.write, given.version)
     receipt, key = Swapped(swap.pipeline, swap.number, digest(swap), versions), _receipt(swap.pipeline, swap.number)
     return decode(Swapped, store.put_new(key, encode(receipt)), f"{root}/{key}")
 

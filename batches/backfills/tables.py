@@ -14,8 +14,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileType
 
 from batches.delta import Change, added, application, carry_out, entry_of, newest_in, path_in
+from batches.owners import Owner
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
@@ -45,7 +47,7 @@ def taken(file: Artefact, *, changes: bool) -> RemoveAction:
     return RemoveAction(path_in(file), changes, time.time_ns() // 1_000_000, file.size, {})
 
 
-def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
+def exchange(store: Store, swap: Swap, change: Exchange) -> int:
     """Put files of batches in the place of others in one Delta commit; give its version.
 
     Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
@@ -64,7 +66,7 @@ def exchange(store_root: str, swap: Swap, change: Exchange) -> int:
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
         return Change([*gone, *come], "append", takes=bool(gone))
 
-    return _swapped(store_root, swap, write, exchanged)
+    return _swapped(store, swap, write, exchanged)
 
 
 def check_held(store_root: str, change: Exchange) -> None:
@@ -78,20 +80,20 @@ def check_held(store_root: str, change: Exchange) -> None:
                 _gone(log, held, batch, *left)
 
 
-def replace_rows(store_root: str, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
+def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
     """Give an upserted table these files and no others in one Delta commit; give its version. Raises as `exchange`."""
     change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
-    return _swapped(store_root, swap, write, lambda _: change)
+    return _swapped(store, swap, write, lambda _: change)
 
 
-def restore_rows(store_root: str, swap: Swap, write: PlannedWrite, version: int) -> int:
+def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) -> int:
     """Give an upserted table the files that it had in a version; give the version in which it has them again.
 
     Raises Refused if one of them was removed since, and as `exchange`.
     """
-    files = check_version(store_root, write.declared.table, version)
+    files = check_version(store.root, write.declared.table, version)
     change = Change([_again(file) for file in files], "overwrite", takes=True)
-    return _swapped(store_root, swap, write, lambda _: change)
+    return _swapped(store, swap, write, lambda _: change)
 
 
 def check_version(store_root: str, table: str, version: int) -> list[dict[str, Any]]:
@@ -125,7 +127,7 @@ def _again(file: dict[str, Any]) -> AddAction:
     )
 
 
-def _swapped(store_root: str, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
+def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
     table = write.declared.table
     name = application(swap.pipeline, f"{table}:swaps")
     of = {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
@@ -138,7 +140,9 @@ def _swapped(store_root: str, swap: Swap, write: PlannedWrite, change_of: Callab
         return int(entry["version"]) if entry else log.version()
 
     what = f"swap {swap.number}"
-    return carry_out(folder(store_root, table), write, what, (name, swap.number), of, version_in, change_of)
+    owner = Owner.of(store, swap.pipeline)
+    where = folder(store.root, table)
+    return carry_out(where, write, owner, what, (name, swap.number), of, version_in, change_of)
 
 
 def _gone(

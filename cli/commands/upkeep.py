@@ -44,6 +44,23 @@ def compact(
     batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
 
 
+@app.command("hand-over", cls=Command)
+def hand_over(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
+    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the pipeline that is to have it.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    before: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PIPELINE", help="The pipeline that it belongs to, if it belongs to any."),
+    ] = None,
+    store: StoreRoot = None,
+) -> None:
+    """Give a result table to another pipeline: only that one plans for it and publishes to it from then on."""
+    from cli import tables
+
+    tables.hand_over(table, root_of(store), before, to, why)
+
+
 @app.command(cls=Command)
 def demo(
     home: Annotated[

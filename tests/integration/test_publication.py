@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from batches import tables
 from batches.delta import commit
+from batches.owners import Owner
 from batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -87,19 +88,11 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: S3St
     assert rows(store.root) == []
 
 
-def test_two_pipelines_may_write_to_one_table(store: S3Store) -> None:
-    publish(*decided(store.root))
-    ledger, plan = decided(store.root, named="another")
-    assert transaction_version(store.root, "another", "delays") is None
-    assert publish(ledger, plan).tables == (TableVersion("delays", 2),)
-    assert transaction_version(store.root, "another", "delays") == transaction_version(store.root, NAME, "delays") == 0
-
-
 def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Store) -> None:
     ledger, plan = decided(store.root, pipeline("delays", "copies"))
     verdict = ledger.verdict(0)
     assert verdict is not None
-    commit(store.root, plan, plan.writes()[0], verdict.rows_of("delays"))
+    commit(store.root, plan, plan.writes()[0], verdict.rows_of("delays"), Owner.of(store, NAME))
     made = publish(ledger, plan)
     assert [each.table for each in made.tables] == ["delays", "copies"]
     assert rows(store.root) == rows(store.root, "copies") == expected(0)
@@ -245,7 +238,7 @@ def test_a_table_with_other_columns_is_refused_with_both_types(store: S3Store) -
     publish(*decided(store.root))
     plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)
     with pytest.raises(Refused, match="column 'delay' is int64 in the table, double in the plan"):
-        commit(store.root, plan, plan.writes()[0], [])
+        commit(store.root, plan, plan.writes()[0], [], Owner.of(store, NAME))
 
 
 def test_a_commit_object_of_another_plan_is_a_conflict(store: S3Store) -> None:

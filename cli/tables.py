@@ -1,0 +1,16 @@
+"""Result tables on the command line: to whom they belong."""
+
+from __future__ import annotations
+
+import getpass
+
+from batches import handing_over
+from cli.output import check_reason, show
+from partitioning.documents.store import S3Store
+
+
+def hand_over(table: str, root: str, before: str | None, to: str, why: str) -> None:
+    """Give a table to another pipeline, and say so."""
+    check_reason(why, "why it is handed over")
+    handing_over.hand_over(S3Store(root), table, before, to, who=getpass.getuser(), why=why)
+    show(f"Table {table} belongs to pipeline {to} now" + (f", and no longer to {before}" if before else ""))
