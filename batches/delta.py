@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from batches.owners import Owner, adopt, check_owner
+from batches.table_rules import check_rules
 from batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused, about
@@ -105,6 +106,7 @@ def version_of(store_root: str, plan: Plan, write: PlannedWrite, owner: Owner, l
         if table_log is None:
             return None
         check_owner(table_log, write.declared.table, owner)
+        check_rules(table_log, takes=write.declared.mode is not Mode.APPEND)
         return _version_in(table_log, plan, write)
 
 
@@ -156,6 +158,7 @@ def carry_out(
             if version is not None:
                 return version
             change = change_of(table)
+            check_rules(table, takes=change.takes)
             if adopt(table, owner):
                 continue
             if change.mode == "append" and add_columns(table, write):

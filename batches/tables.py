@@ -10,6 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from batches.owners import Owner, check_owner
+from batches.table_rules import check_rules
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
@@ -161,21 +162,24 @@ def check_storable(write: PlannedWrite) -> None:
 
 
 def check_table(store_root: str, write: PlannedWrite, owner: Owner, logs: Logs | None = None) -> None:
-    """Raise Refused, with all findings, if there is a table and it is another's, or has other columns.
+    """Raise Refused, with all findings, if there is a table and it is another's, has other columns, or has
+    rules that a batch would break.
 
     It keeps those that it has: a batch of others would be run and judged in vain.
     """
     with opened(folder(store_root, write.declared.table), logs) as table:
         if table is not None:
             check_owner(table, write.declared.table, owner)
+            check_rules(table, takes=write.declared.mode is not Mode.APPEND)
             check_held_columns(table, write)
 
 
-def check_owned(store_root: str, name: str, owner: Owner) -> None:
-    """Raise Refused if there is a table of that name and it is another's."""
+def check_exchangeable(store_root: str, name: str, owner: Owner) -> None:
+    """Raise Refused if there is a table of that name, and it is another's, or no rows may be taken from it."""
     with opened(folder(store_root, name)) as table:
         if table is not None:
             check_owner(table, name, owner)
+            check_rules(table, takes=True)
 
 
 def log_error(error: Exception, where: str) -> CosetError:

@@ -119,6 +119,11 @@ class Kind(StrEnum):
     # Tables and state.
     TABLE_COLUMNS = "table.columns", "A table has other columns, or a column that it cannot hold.", "Keep them."
     TABLE_OWNER = "table.owner", "A table belongs to another pipeline, or to none.", "Name another table; hand it over."
+    TABLE_RULE = (
+        "table.rule",
+        "A table has a rule of its own, such as a constraint, that Coset does not keep or that a batch would break.",
+        "Drop the rule, and say it with `expect=`; or name another table.",
+    )
     TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."

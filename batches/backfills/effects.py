@@ -9,7 +9,7 @@ from batches.backfills.layers import Layers
 from batches.backfills.tables import Exchange, check_held, check_version
 from batches.owners import Owner
 from batches.publication import check_files
-from batches.tables import check_owned
+from batches.tables import check_exchangeable
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
@@ -53,7 +53,7 @@ def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
     more."""
     owner = Owner.here(store, pipeline)
     for table in (*effect.exchanges, *effect.replacements):
-        check_owned(store.root, table, owner)
+        check_exchangeable(store.root, table, owner)
     coming = [file for change in effect.exchanges.values() for files in change.come.values() for file in files]
     for table, replacement in effect.replacements.items():
         coming.extend(replacement.files)
