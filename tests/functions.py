@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,6 +39,30 @@ def refusing(table: pa.Table) -> pa.Table:
     """Fails on one record."""
     if pc.any(pc.equal(table["v"], 213)).as_py():
         raise ValueError("213 is not allowed")
+    return table
+
+
+def leaving(table: pa.Table) -> pa.Table:
+    """Ends as a script does, on one record."""
+    if pc.any(pc.equal(table["v"], 213)).as_py():
+        sys.exit(0)
+    return table
+
+
+def emptying(table: pa.Table) -> pa.Table:
+    """Takes away what others need."""
+    os.environ.clear()
+    return table
+
+
+def exiting(table: pa.Table) -> pa.Table:
+    """Ends its process so that nobody can see why."""
+    os._exit(7)
+
+
+def killed(table: pa.Table) -> pa.Table:
+    """Ends as the kernel ends whoever takes too much memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
     return table
 
 

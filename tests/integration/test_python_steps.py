@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from deltalake import DeltaTable
 
 from batches import steps
 from batches.ref import BatchRef
+from batches.runners.local import Local
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
-from partitioning.errors import Refused
+from partitioning.errors import CosetError, Refused
 from sources.s3 import storage_options
 from tests import functions
 from tests.landed import land_table
@@ -121,6 +123,10 @@ WRONG: Mapping[str, tuple[str, str]] = {
         "the function tests.functions:refusing failed: ValueError: 213 is not allowed",
         "of those it was given, first key 'key-12'",
     ),
+    "leaving": (
+        "the function tests.functions:leaving failed: SystemExit: 0 (functions.py, line ",
+        "of those it was given, first key 'key-12'",
+    ),
     "nothing": ("gave no pyarrow.Table but NoneType", "step 'scored', task views/0 of batch 0"),
     "without_key": ("there is no column k in what tests.functions:without_key gave: page, v, _offset", ""),
     "in_words": ("gave is not of the declared types: Failed to parse string: 'many'", ""),
@@ -147,3 +153,23 @@ def test_the_record_on_which_a_function_fails_is_found(store: S3Store) -> None:
         run_groups(ref)
     (finding,) = refused.value.findings
     assert finding.where.count("record ") == 1
+
+
+def test_what_a_function_does_to_the_environment_ends_with_it(store: S3Store, tmp_path: Path) -> None:
+    before = dict(os.environ)
+    run_and_publish(planned(store, lambda views: views.process(functions.emptying, {"k": "VARCHAR"})), tmp_path)
+    assert dict(os.environ) == before
+    assert len(published(store)) == len(VIEWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("exiting", "with exit code 7"), ("killed", "by signal 9: most often, memory ran out")]
+)
+def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name: str, how: str, store: S3Store) -> None:
+    columns = {"k": "VARCHAR", "v": "BIGINT"}
+    ref = planned(store, lambda views: views.process(getattr(functions, name), columns, name="scored"), "tasks(2)")
+    with Local(processes=2) as runner, pytest.raises(CosetError) as caught:
+        runner.group(ref, 0)
+    (finding,) = caught.value.findings
+    assert finding.what == f"a process that ran tasks ended {how}"
+    assert finding.where == "group 0 of batch 0 of scores, with the functions tests.functions:" + name
