@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from partitioning.errors import Finding, Refused, about
-from partitioning.imports import imported, is_import_path
+from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat, hash_findings, no_java_hash
 
@@ -199,7 +199,8 @@ def custom_hash(function: Callable[..., object], data: bytes, key_format: str, w
     Raises Refused unless it is an int from 0 to 2^63 - 1.
     """
     key = _PLAIN[key_format](data)
-    h = function(key)
+    with called(Kind.FUNCTION, f"the placement function, for the key {key!r},", where, "correct the function"):
+        h = function(key)
     if not isinstance(h, int) or isinstance(h, bool) or not 0 <= h < 2**63:
         raise Refused(
             Finding(

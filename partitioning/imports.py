@@ -9,13 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from partitioning.errors import Finding, Refused, about
+from partitioning.commands import Then
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
+# What code of users may end with, however it ends; Ctrl-C is not its own.
+ENDS = (Exception, SystemExit)
 
 # Coset's own, and the folder of the deployed pipelines.
 _OWN = ("partitioning.planning.groups", "partitioning.planning.partitioners", "partitioning.samza", "dags.pipelines")
@@ -62,7 +68,7 @@ def is_allowed(module: str) -> bool:
 def imported(path: str, where: str) -> Any:
     """What an import path names.
 
-    Raises Refused if the deployment does not allow it, if it is not there, or if its module fails.
+    Raises Refused if the deployment does not allow it, if it is not there, cannot be called, or if its module fails.
     """
     module, _, name = import_path(path, where).partition(":")
     if not is_allowed(module):
@@ -70,8 +76,8 @@ def imported(path: str, where: str) -> Any:
         then = f"if it is yours, set {ALLOWED}={package} wherever Coset and its tasks run; it may name several packages"
         raise Refused(Finding(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, about(path=path)))
     try:
-        return getattr(importlib.import_module(module), name)
-    except Exception as error:
+        found = getattr(importlib.import_module(module), name)
+    except ENDS as error:
         raise Refused(
             Finding(
                 Kind.IMPORT,
@@ -81,3 +87,25 @@ def imported(path: str, where: str) -> Any:
                 about(path=path),
             )
         ) from error
+    if not callable(found):
+        raise Refused(Finding(Kind.FUNCTION, f"{path} is no function", where, "name one", about(function=path)))
+    return found
+
+
+@contextmanager
+def called(kind: Kind, what: str, where: str, then: Then) -> Iterator[None]:
+    """Where code of users is called. Raises Refused for whatever it raises, and as they are for errors of Coset's."""
+    try:
+        yield
+    except CosetError:
+        raise
+    except ENDS as error:
+        raise Refused(Finding(kind, f"{what} {failed(error, ours=2)}", where, then, about(what=what))) from error
+
+
+def failed(error: BaseException, *, ours: int = 1) -> str:
+    """What code of users failed with, and at which line of its own file, whose frames come after so many of `ours`."""
+    frames = traceback.extract_tb(error.__traceback__)[ours:]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    line = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"failed: {type(error).__name__}: {error}{line}"

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused, about
-from partitioning.imports import imported
+from partitioning.imports import ENDS, failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Step
@@ -163,8 +163,8 @@ class Frames:
                     made = function(*frames)
             except (PySparkException, Py4JError, CosetError):
                 raise
-            except Exception as error:
-                raise self._refused(f"failed: {type(error).__name__}: {error}", step, order) from error
+            except ENDS as error:
+                raise self._refused(failed(error), step, order) from error
             if not isinstance(made, DataFrame):
                 raise self._refused(f"gave no DataFrame but {type(made).__name__}", step, order)
             there, wanted = made.columns, [column.name for column in step.columns]

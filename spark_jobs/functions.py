@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, Refused
-from partitioning.imports import imported
+from partitioning.imports import ENDS, failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
@@ -75,12 +76,18 @@ class FunctionStep:
             yield from (pa.Table.from_batches([batch]) for batch in rows if len(batch))
 
     def _called(self, given: pa.Table, *kept: pa.Table) -> Any:
+        before = dict(os.environ)
         try:
             return self._function(given, *kept)
-        except Exception as error:
-            what = f"the function {self._step.function} failed: {type(error).__name__}: {error}"
+        except ENDS as error:
+            what = f"the function {self._step.function} {failed(error)}"
             first, records = (0, given) if kept else self._least(given)
             raise self._refused(what, first, records) from error
+        finally:
+            # What comes after it in this process needs the store's address, too.
+            if os.environ != before:
+                os.environ.clear()
+                os.environ.update(before)
 
     def _least(self, given: pa.Table) -> tuple[int, pa.Table]:
         """The first records on which the function fails by themselves, as few as halving finds, and where they are."""
@@ -97,7 +104,7 @@ class FunctionStep:
     def _fails(self, given: pa.Table) -> bool:
         try:
             self._function(given)
-        except Exception:
+        except ENDS:
             return True
         return False
 

@@ -131,10 +131,14 @@ def orders_of(plan: Plan, group: TaskGroup, attempt: int, store: str, left: Left
     ]
 
 
+def steps_of(plan: Plan, group: TaskGroup) -> Sequence[Step]:
+    """The steps of a group's tasks."""
+    return [step for stage in dict.fromkeys(task.stage for task in group.tasks) for step in plan.stage(stage).steps]
+
+
 def steps_on_dataframes(plan: Plan, group: TaskGroup) -> Sequence[Step]:
-    """The steps of a group's tasks that are functions on Spark's DataFrames."""
-    stages = dict.fromkeys(task.stage for task in group.tasks)
-    return [step for stage in stages for step in plan.stage(stage).steps if step.on_dataframes]
+    """Those that are functions on Spark's DataFrames."""
+    return [step for step in steps_of(plan, group) if step.on_dataframes]
 
 
 def pieces(work: Work, workers: int) -> list[bytes]:

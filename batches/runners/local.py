@@ -5,23 +5,33 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from types import TracebackType
 
 from batches.ref import BatchRef
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
-from spark_jobs.group import MEMORY, Work, answer, pieces, run_group
+from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces, run_group, steps_of
 
 # Forked from this process they could inherit a lock that a thread of it holds: they are forked from one that has
 # imported what tasks need and does nothing else.
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(["spark_jobs.preloaded"])
+
+
+# The others of a pool that is broken are terminated by it.
+_ENDS_WITHIN_SECONDS = 10
+_REMEDY = (
+    "if memory ran out, lower `--memory` or run fewer tasks at once; if a function of a step ends its process, "
+    "correct it; then "
+)
 
 
 class Local:
@@ -48,38 +58,48 @@ class Local:
 
     def group(self, batch: BatchRef, number: int) -> str:
         ledger, plan = batch.load()
-        return run_group(ledger, plan, number, self._run)
+        group = group_of(ledger, plan, number)
+        functions = [step.function for step in steps_of(plan, group) if step.function]
+        where = group_name(plan, number) + (f", with the functions {', '.join(functions)}" if functions else "")
+        return run_group(ledger, plan, number, partial(self._run, where))
 
     def cancel(self) -> None:
         self._cancelled = True
         if self._pool is not None:
             _kill(self._pool)
 
-    def _run(self, work: Work) -> Sequence[bytes]:
+    def _run(self, where: str, work: Work) -> Sequence[bytes]:
         sent = pieces(work, self._processes)
         if self._pool is None or self._cancelled:
             return [self._answer_here(piece) for piece in sent]
         try:
             with _ctrl_c_held():
                 answers = self._pool.map(self._answer, sent)
+            processes = tuple(self._pool._processes.values())
             if self._cancelled:
                 # Who cancelled did not see the processes that were starting.
                 _kill(self._pool)
             return list(answers)
         except BrokenProcessPool as error:
-            raise CosetError(
-                Finding(
-                    Kind.RUN_ENDED,
-                    f"a process of the pool ended: {error}",
-                    "this machine",
-                    "look at its memory, then run again",
-                )
-            ) from error
+            what = f"a process that ran tasks ended {_how(processes)}"
+            raise CosetError(Finding(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()))) from error
 
     def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:
             raise CosetError(Finding(Kind.RUN_ENDED, "the task group was ended", "this process", "run again"))
         return self._answer(piece)
+
+
+def _how(processes: Iterable[BaseProcess]) -> str:
+    """How the first of these processes has ended; the pool has asked all others to end."""
+    for process in processes:
+        process.join(_ENDS_WITHIN_SECONDS)
+    codes = [process.exitcode for process in processes if process.exitcode not in {None, -signal.SIGTERM}]
+    killed = next((-code for code in codes if code is not None and code < 0), None)
+    if killed is None:
+        return f"with exit code {codes[0]}" if codes else "for no reason that is known"
+    memory = ": most often, memory ran out" if killed == signal.SIGKILL else ""
+    return f"by signal {int(killed)}{memory}"
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:

@@ -199,17 +199,7 @@ class _Check:
     def _declared(self, step: Step) -> tuple[Column, ...] | None:
         """The columns that a function is declared to give, their types as DuckDB writes them."""
         before = len(self._findings)
-        function = self._imported(step.function or "", _where(step))
-        if function is not None and not callable(function):
-            self._findings.append(
-                Finding(
-                    Kind.FUNCTION,
-                    f"{step.function} is no function",
-                    _where(step),
-                    "name one",
-                    about(function=step.function),
-                )
-            )
+        self._imported(step.function or "", _where(step))
         columns = self._typed(step, step.columns)
         if step.state:
             self._state_key_fits(step, self._typed(step, step.state.columns))
@@ -310,13 +300,13 @@ class _Check:
         )
         return False
 
-    def _imported(self, path: str, where: str) -> object:
-        """What an import path names; None, and a finding if it is one, if there is nothing."""
+    def _imported(self, path: str, where: str) -> None:
+        """See that an import path, if it is one, names what can be called."""
         try:
-            return imported(path, where) if is_import_path(path) else None
+            if is_import_path(path):
+                imported(path, where)
         except Refused as refusal:
             self._findings.extend(refusal.findings)
-            return None
 
     def _table(self, name: str, columns: Sequence[Column]) -> None:
         listed = ", ".join(f"{quote(column.name)} {column.type}" for column in columns)

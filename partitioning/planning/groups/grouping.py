@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import field
 
 from partitioning.errors import Finding, Refused, about
-from partitioning.imports import imported, is_import_path
+from partitioning.imports import called, imported, is_import_path
 from partitioning.kinds import Kind
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
@@ -146,7 +146,9 @@ def _answer(
                 Kind.NAME, "there is no such grouper", where, f"use {listed} or an import path: package.module:name"
             )
         )
-    answer = imported(BUILT_IN.get(grouper, grouper), where)(tasks, groups, before, locality)
+    function = imported(BUILT_IN.get(grouper, grouper), where)
+    with called(Kind.GROUPER, "it", where, "correct the grouper"):
+        answer = function(tasks, groups, before, locality)
     if findings := list(_findings(answer, [sized.task for sized in tasks], groups, where)):
         raise Refused(*findings)
     answered: Grouped = answer

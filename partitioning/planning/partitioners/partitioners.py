@@ -16,7 +16,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import java_hash
-from partitioning.imports import imported
+from partitioning.imports import called, imported
 from partitioning.kinds import Kind
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Plan, Stage
@@ -101,7 +101,9 @@ def dealt(
     ref = _ref(partitioner)
     where = f"partitioner {ref} of stage {stage}"
     current = current_shares(previous, figures)
-    answer = _made(ref, where).define(current, PartitioningContext(stage, batch, cosets, inputs))
+    made = _made(ref, where)
+    with called(Kind.PARTITIONER, "define()", where, "correct the partitioner"):
+        answer = made.define(current, PartitioningContext(stage, batch, cosets, inputs))
     shares = complete(answer, where)
     modulus = widest(shares)
     # Only who must wait for a later batch than the next is remembered.
@@ -152,8 +154,10 @@ def notify(plan: Plan, published: Plan | None, pipeline: Pipeline, settings: Set
             if name in by_name
         )
         for ref in islice(named, 1):
-            partitioner = _made(_ref(ref), f"partitioner {ref} of stage {stage.name}")
-            partitioner.accepted(changes(before.get(stage.name), stage))
+            where = f"partitioner {ref} of stage {stage.name}"
+            partitioner, then = _made(_ref(ref), where), "correct it; the plan is stored, and counts as it is"
+            with called(Kind.PARTITIONER, "accepted()", where, then):
+                partitioner.accepted(changes(before.get(stage.name), stage))
 
 
 def _ref(partitioner: PartitionerRef | str) -> PartitionerRef:
@@ -162,12 +166,8 @@ def _ref(partitioner: PartitionerRef | str) -> PartitionerRef:
 
 def _made(ref: PartitionerRef, where: str) -> Partitioner:
     factory = imported(ref.path, where)
-    try:
+    with called(Kind.PARTITIONER, "it cannot be made:", where, "correct it, or its arguments in the settings"):
         partitioner = factory(**ref.arguments)
-    except TypeError as error:
-        raise Refused(
-            Finding(Kind.PARTITIONER, f"it cannot be made: {error}", where, "correct its arguments in the settings")
-        ) from error
     if not isinstance(partitioner, Partitioner):
         what = f"{ref.path} gives no partitioner but {type(partitioner).__name__}"
         raise Refused(
