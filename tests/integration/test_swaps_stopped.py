@@ -1,0 +1,239 @@
+"""A swap or undo of several tables that stopped between two of them.
+
+Whoever comes next finishes it, and until then every page says half. What was taken back stays so until somebody asks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from batches.backfills import pieces, steps, swaps
+from batches.backfills.backfill import backfill
+from batches.compaction import compact
+from batches.steps import plan
+from cli.pipelines import load
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.backfill import Turn
+from sources.s3 import storage_options
+from tests.faults import FaultProxy
+from tests.histories import Click, table_of
+from tests.integration.test_cli import coset
+from tests.landed import land_table
+from tests.running import run_and_publish_unjudged
+
+NEWEST = str(Path(__file__).parents[1] / "pipelines" / "newest.py")
+Rows = list[tuple[object, ...]]
+
+
+def land(store: S3Store, batch: int) -> None:
+    clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10 - 3 * batch)]
+    land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
+
+
+def batch(store: S3Store) -> None:
+    """Run the next batch, without Great Expectations."""
+    pipeline = load(NEWEST)
+    ref, said = plan(pipeline, store.root, Settings())
+    assert ref is not None, said
+    run_and_publish_unjudged(ref)
+
+
+def seen(store: S3Store) -> tuple[Rows, Rows]:
+    """The rows of both tables: that which is appended to, and that which is upserted."""
+
+    def rows(table: str, *columns: str) -> Rows:
+        delta = DeltaTable(f"{store.root}/tables/{table}", storage_options=storage_options())
+        return sorted(tuple(row.values()) for row in delta.to_pyarrow_table(columns=[*columns]).to_pylist())
+
+    return rows("counts", "k", "n"), rows("newest", "k", "id")
+
+
+@pytest.fixture
+def two_batches(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
+    for number in range(2):
+        land(store, number)
+        batch(store)
+    return store
+
+
+def backfilled(store: S3Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backfill 0: clicks from identity 5 on. It waits for approval."""
+    monkeypatch.setenv("NEWEST_FROM", "5")
+    result = coset("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
+    assert result.exit_code == 0, result.output
+
+
+def half(store: S3Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Swap backfill 0, or take it back, but be killed between the two tables."""
+    request = backfill(store, "newest", 0)
+    found = steps.compared(store, request)
+    assert found is not None
+
+    def killed(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    if to is Turn.UNDO:
+        steps.swap(store, request, digest(found), "")
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "replace_rows" if to is Turn.SWAP else "restore_rows", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.swap(store, request, digest(found), "") if to is Turn.SWAP else steps.undo(store, request, "")
+
+
+def planned(store: S3Store) -> None:
+    assert plan(load(NEWEST), store.root, Settings())[0] is None
+
+
+def status(_: S3Store) -> None:
+    result = coset("status", NEWEST)
+    assert result.exit_code == 0, result.output
+    assert "half" not in result.stdout
+
+
+def ran(_: S3Store) -> None:
+    assert coset("run", NEWEST, "--runner", "local").exit_code == 0
+
+
+def compacted(store: S3Store) -> None:
+    compact(load(NEWEST), store, timedelta(days=7))
+
+
+def compared_in_airflow(store: S3Store) -> None:
+    pieces.compare("newest", store.root, 0)
+
+
+COMERS = (planned, status, ran, compacted, compared_in_airflow)
+
+
+@pytest.mark.parametrize("comer", COMERS, ids=[comer.__name__ for comer in COMERS])
+@pytest.mark.parametrize("to", [Turn.SWAP, Turn.UNDO])
+def test_is_finished_by_whoever_comes_next(
+    to: Turn, comer: Callable[[S3Store], None], two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = two_batches, seen(two_batches)
+    backfilled(store, tmp_path, monkeypatch)
+    half(store, to, monkeypatch)
+    said, whole = ("half in place", "in place") if to is Turn.SWAP else ("half taken back", "taken back")
+    listed = coset("backfills", NEWEST)
+    assert f"{said}: 1 of 2 tables" in listed.stdout
+    assert f"{said}: 1 of 2 tables" in coset("backfills", NEWEST, "--number", "0").stdout
+    (told,) = [json.loads(coset("backfills", NEWEST, "--json").stdout)["half"]]
+    assert (told["backfill"], told["done"], told["missing"]) == (0, ["counts"], ["newest"])
+    assert seen(store)[1] == (before[1] if to is Turn.SWAP else chosen(before[1]))
+    comer(store)
+    assert seen(store)[1] == (chosen(before[1]) if to is Turn.SWAP else before[1])
+    assert re.search(rf" {whole}$", coset("backfills", NEWEST).stdout, re.MULTILINE)
+    assert json.loads(coset("backfills", NEWEST, "--json").stdout)["half"] is None
+
+
+def chosen(rows: Rows) -> Rows:
+    return [row for row in rows if int(str(row[1])) >= 5]
+
+
+def test_is_said_to_be_half_by_whoever_may_not_write(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy
+) -> None:
+    backfilled(two_batches, tmp_path, monkeypatch)
+    half(two_batches, Turn.SWAP, monkeypatch)
+    proxy.spoil("403 before storing", "PUT", "", None)
+    shown = coset("status", NEWEST)
+    told = json.loads(coset("status", NEWEST, "--json").stdout)
+    assert proxy.heal()
+    assert shown.exit_code == 0, shown.output
+    assert "Backfill 0 is half in place: 1 of 2 tables (counts), not yet newest." in shown.stdout
+    assert "Next: coset run newest" in shown.stdout
+    assert "Readers see batch" not in shown.stdout
+    assert (told["half"]["done"], told["half"]["missing"]) == (["counts"], ["newest"])
+
+
+def test_is_finished_before_a_batch_is_published(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that goes on from what the backfill keeps comes after it in every table, whoever was quicker."""
+    store = two_batches
+    backfilled(store, tmp_path, monkeypatch)
+    request, decide = backfill(store, "newest", 0), swaps._decide
+    found = steps.compared(store, request)
+    assert found is not None
+
+    def killed(*_: Any) -> None:
+        decide(*_)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "_decide", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.swap(store, request, digest(found), "")
+    land(store, 2)
+    with monkeypatch.context() as patch:
+        # It was decided after somebody who plans had looked whether there is something to finish.
+        patch.setattr("batches.planning.finish", lambda *_: None)
+        assert coset("plan", NEWEST).exit_code == 0
+    assert coset("run", NEWEST, "--runner", "local").exit_code == 0
+    swaps.finish(store, "newest")
+    newest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(10 - 3 * number)}
+    assert seen(store)[1] == sorted((key, identity) for key, identity in newest.items() if identity >= 5)
+
+
+def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the first is made, and left half done, right after the second's maker looked."""
+    store = two_batches
+    before = seen(store)
+    backfilled(store, tmp_path, monkeypatch)
+    half(store, Turn.SWAP, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "finish", lambda *_: None)
+        steps.undo(store, backfill(store, "newest", 0), "")
+    assert seen(store) == before
+
+
+def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = two_batches
+    before = seen(store)
+    backfilled(store, tmp_path, monkeypatch)
+    compared = pieces.compare("newest", store.root, 0)
+    assert compared.needs_approval
+    pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
+    # A retry finds it done.
+    pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
+    pieces.undo("newest", store.root, 0, "too early", "bob")
+    with pytest.raises(Refused, match="bob took it back at .*: too early") as refused:
+        pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
+    assert seen(store) == before
+    assert refused.value.findings[0].then == (
+        f"clear the task compare to be asked again, or `coset swap newest 0 --approve {compared.digest}`"
+    )
+    # Asked again, it is done.
+    again = pieces.compare("newest", store.root, 0)
+    assert again.needs_approval
+    pieces.swap("newest", store.root, 0, again.digest, again.decided, "ann")
+    assert seen(store)[1] == chosen(before[1])
+
+
+def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches: S3Store, tmp_path: Path) -> None:
+    words = ("backfill", NEWEST, "--from", "0", "--cascade", "--scheme", "tasks(2)", "--runner", "local")
+    assert "It is in place" in coset(*words).stdout
+    assert coset("undo", NEWEST, "0", "--why", "too early").exit_code == 0
+    shown = coset("backfill", NEWEST, "--resume", "0", "--runner", "local")
+    assert shown.exit_code == 0, shown.output
+    assert "It is in place" not in shown.stdout
+    (command,) = re.findall(r"`coset (swap \S+ 0 --approve sha256:[0-9a-f]+)`", shown.stdout)
+    assert coset(*command.split()).exit_code == 0
