@@ -22,7 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from batches.backfills.rows import rows_of
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import finish, in_force
 from batches.backfills.tables import compacted_in, taken
 from batches.delta import path_in
 from batches.owners import Owner, check_owner
@@ -64,9 +64,11 @@ class Compacted(Value, frozen=True):
 def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False) -> tuple[Compacted, ...]:
     """Compact the result tables of a pipeline that are there. What they were until so long ago can still be read.
 
-    With `across`, files of several batches are put together, which no backfill can exchange after that. Raises Refused
-    if a table is another pipeline's, and Refused or Unreachable if a log cannot be read or written.
+    A swap that somebody left half done is finished first: it takes away files by their names. With `across`, files of
+    several batches are put together, which no backfill can exchange after that. Raises Refused if a table is another
+    pipeline's, and Refused or Unreachable if a log cannot be read or written.
     """
+    finish(store, pipeline.name)
     done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
     return tuple(filter(None, done))
 

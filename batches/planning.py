@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from batches.backfills.swaps import gone_on_from
+from batches.backfills.swaps import finish, gone_on_from
 from batches.ends import ends_after
 from batches.history import statistics
 from batches.owners import Owner
@@ -51,11 +51,13 @@ class NextBatch:
 def take_up(pipeline: Pipeline, store: Store, settings: Settings = DEFAULTS, *, again: bool = False) -> NextBatch:
     """The batch to work on, its plan stored: the open batch as it was planned, else a new one.
 
+    A swap that somebody left half done is finished first: the batch may go on from it.
     A batch whose checks failed twice in the same way waits, unless it is asked for `again`: it would fail once more.
     The settings are for a new plan only. If others plan the same batch at the same time, the
     plan that was stored first is everybody's. Raises Refused, with all findings, if the landed files, an
     expression or the result tables are not as they have to be.
     """
+    finish(store, pipeline.name)
     logs = Logs()
     standing = _standing(pipeline, store, logs)
     if not again and standing.open and standing.plan is not None and standing.verdict is None:

@@ -153,11 +153,17 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
 
 
 def publish(batch: BatchRef) -> str:
-    """Make the decided batch visible, and tell the brokers of topics. Raises what `publication.publish` raises."""
+    """Make the decided batch visible, and tell the brokers of topics.
+
+    A swap that it may have gone on from, and that somebody left half done, is finished first: in every table the batch
+    comes after it. Raises what `swaps.finish` and `publication.publish` raise.
+    """
     from batches import publication  # noqa: PLC0415
+    from batches.backfills.swaps import finish  # noqa: PLC0415
     from batches.mirroring import mirror  # noqa: PLC0415
 
     ledger, planned = batch.load()
+    finish(ledger.store, planned.pipeline)
     return f"{_published(publication.publish(ledger, planned))}{mirror(ledger)}"
 
 

@@ -17,7 +17,7 @@ from batches.backfills.limits import Limited, Limits
 from batches.backfills.outlook import outlook
 from batches.backfills.pages import comparison_sections, preview_sections
 from batches.backfills.steps import Asked
-from batches.backfills.swaps import hindrances, swaps
+from batches.backfills.swaps import Half, half, hindrances, swaps, taken_back
 from batches.runners.runner import Runner
 from cli import pipelines
 from cli.output import progress, show, show_json, show_table, step
@@ -91,14 +91,16 @@ def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
         _show_one(store, backfill(store, pipeline.name, number), as_json=as_json)
         return
     known, turns = list(backfills(store, pipeline.name)), list(swaps(store, pipeline.name))
+    stopped = half(store, pipeline.name)
     if as_json:
-        show_json({"backfills": [plain(one) for one in known], "swaps": [plain(one) for one in turns]})
+        listed = {"backfills": [plain(one) for one in known], "swaps": [plain(one) for one in turns]}
+        show_json(listed | {"half": half_plain(stopped)})
     elif not known:
         show(f"{pipeline.name} has no backfills")
     else:
         columns = ("backfill", "batches", "asked by", "at", "why", "state")
         rows = [
-            (one.number, _batches(one), one.who, one.at, one.why, _state(store, one, _turns(turns, one)))
+            (one.number, _batches(one), one.who, one.at, one.why, _state(store, one, _turns(turns, one), stopped))
             for one in known
         ]
         show_table(f"Backfills of {pipeline.name}", columns, rows)
@@ -144,7 +146,7 @@ def _run(
         steps.run(pipelines.load(named), store, request, used, docs, step, pace)
     found = steps.comparison(store, request, docs)
     hindered = hindrances(store, request, found)
-    alike = not found.needs_approval and not hindered
+    alike = not found.needs_approval and not hindered and taken_back(store, request) is None
     swapped = steps.swap(store, request, digest(found), request.why) if alike else None
     if as_json:
         show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
@@ -178,13 +180,27 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
     else:
         _show(comparison_sections(found, hindrances(store, one, found)))
         show(f"Its digest is {digest(found)}")
+        if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:
+            show(f"It is {stopped}; the next `coset run {one.pipeline}` finishes that")
 
 
 def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[Turn]:
     return Counter(turn.turn for turn in turns if turn.backfill == one.number)
 
 
-def _state(store: Store, one: Backfill, turns: Counter[Turn]) -> str:
+def half_plain(stopped: Half | None) -> dict[str, object] | None:
+    """A swap that is half done, for programs."""
+    if stopped is None:
+        return None
+    return {"backfill": stopped.swap.backfill, "turn": stopped.swap.turn} | {
+        "done": stopped.done,
+        "missing": stopped.missing,
+    }
+
+
+def _state(store: Store, one: Backfill, turns: Counter[Turn], stopped: Half | None) -> str:
+    if stopped and stopped.swap.backfill == one.number:
+        return str(stopped)
     if turns[Turn.SWAP] > turns[Turn.UNDO]:
         return "in place"
     if turns[Turn.UNDO]:

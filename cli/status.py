@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from batches.backfills.swaps import in_force
+from batches.backfills.swaps import Half, finish, half, in_force
 from batches.ends import ends_after
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
+from cli.backfills import half_plain
 from cli.output import show_error, show_json, show_table
 from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import S3Store, Store
+from partitioning.errors import CosetError
 from partitioning.model.plan import Plan
 from partitioning.sections import duration
 
@@ -27,6 +29,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     now = progress(pipeline, ends_after(ledger, standing.published), datetime.now(UTC))
     wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
+    stopped = _finished(ledger.store, pipeline.name)
     exchanged = in_force(ledger.store, pipeline.name).exchanged()
     if as_json:
         findings = [finding.plain(pipelines.shown()) for finding in wrong.findings] if wrong else []
@@ -38,6 +41,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
                 else None,
                 "published": standing.published.batch if standing.published else None,
                 "backfilled": exchanged,
+                "half": half_plain(stopped),
                 "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
                 "findings": findings,
             }
@@ -56,13 +60,25 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     gone = [one.gone for one in now.partitions if one.gone]
     total = f"Lag: {_known(now.lag, 'unknown')} in {len(rows)} stream partitions"
     waited = f", the oldest for {duration(now.lag_seconds)}" if now.lag_seconds else ""
-    again = [f"Readers see batch {number} as {name} gives it." for number, name in exchanged.items()]
+    if stopped:
+        needs, then = [*needs, f"Backfill {stopped.swap.backfill} is {stopped}."], f"Next: coset run {ledger.pipeline}"
+    undecided = stopped.swap.batches if stopped else ()
+    again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, f"{total}{waited}."]
     show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)
         return wrong.exit_code
     return 0
+
+
+def _finished(store: Store, pipeline: str) -> Half | None:
+    """Finish a swap that somebody left half done; what is half done still, if whoever asks may not write."""
+    try:
+        finish(store, pipeline)
+    except CosetError:
+        return half(store, pipeline)
+    return None
 
 
 def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:

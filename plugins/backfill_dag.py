@@ -80,7 +80,8 @@ def coset_backfill_dag(
         chain(_preview_task(pipeline, settings), *waiting, planned, *run, audit(batch), check(batch), then)
         chain(then, [_next_run(dag.dag_id, then), compared])
         approve = _approval(pipeline, compared)
-        chain(compared, [approve, _swap_task(pipeline)(compared["backfill"], compared["digest"], approve.output)])
+        shown = compared["backfill"], compared["digest"], compared["decided"]
+        chain(compared, [approve, _swap_task(pipeline)(*shown, approve.output)])
     return dag
 
 
@@ -204,7 +205,8 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
                 raise Refused(*compared.hindrances)
         ti = get_current_context()["ti"]
         # All from here: a swap that heard of the plan too would start whenever there is one.
-        for key, value in {"backfill": number, "page": compared.page, "digest": compared.digest}.items():
+        shown = {"page": compared.page, "digest": compared.digest, "decided": compared.decided}
+        for key, value in ({"backfill": number} | shown).items():
             ti.xcom_push(key=key, value=value)
         return "approve" if compared.needs_approval else "swap"
 
@@ -219,13 +221,13 @@ def _approval(pipeline: Pipeline, compared: Any) -> ApprovalOperator:
 
 def _swap_task(pipeline: Pipeline) -> Any:
     @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    def swap(number: int, approved: str, answer: dict[str, Any] | None) -> None:
-        """Let readers see the rows of the comparison that was shown, and of no other."""
+    def swap(number: int, approved: str, decided: int, answer: dict[str, Any] | None) -> None:
+        """Let readers see the rows of the comparison that was shown, and of no other, unless they were taken back."""
         from batches.backfills import pieces  # noqa: PLC0415
 
         who = ((answer or {}).get("responded_by_user") or {}).get("name", "")
         with failures():
-            print(pieces.swap(pipeline.name, store_root(), number, approved, who))
+            print(pieces.swap(pipeline.name, store_root(), number, approved, decided, who))
 
     return swap
 

@@ -11,13 +11,13 @@ from batches.backfills import steps
 from batches.backfills.backfill import backfill
 from batches.backfills.pages import comparison_page, preview_sections
 from batches.backfills.steps import Asked
-from batches.backfills.swaps import hindrances, in_place
+from batches.backfills.swaps import hindrances, in_place, swaps, taken_back
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
-from partitioning.errors import Finding
+from partitioning.errors import Finding, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
 from partitioning.values import Value
@@ -25,12 +25,13 @@ from partitioning.values import Value
 
 class Compared(Value, frozen=True):
     """The page for the reviewer, the digest that is approved with it, whether anybody has to, and what hinders it from
-    being put in place, whoever approves it."""
+    being put in place, whoever approves it. So many swaps of the pipeline were `decided` before."""
 
     page: str
     digest: str
     needs_approval: bool
     hindrances: tuple[Finding, ...]
+    decided: int
 
 
 def preview(pipeline: Pipeline, root: str, asked: Asked) -> str:
@@ -66,20 +67,30 @@ def batches_left(pipeline: str, root: str, number: int) -> tuple[int, ...]:
 def compare(pipeline: str, root: str, number: int, docs: Path | None = None) -> Compared:
     """Compare what the backfill gives with what readers see, unless they see it already.
 
-    With `docs`, its page is in Data Docs too. Raises as `steps.comparison`.
+    Somebody has to approve what was taken back, whatever it is. With `docs`, its page is in Data Docs too. Raises as
+    `steps.comparison`.
     """
     store = S3Store(root)
     request = backfill(store, pipeline, number)
     found = steps.comparison(store, request, docs)
-    needs = found.needs_approval and not in_place(store, request)
+    decided, back = len(list(swaps(store, pipeline))), taken_back(store, request)
+    needs = (found.needs_approval or back is not None) and not in_place(store, request)
     hindered = hindrances(store, request, found)
-    return Compared(comparison_page(store, request, found, hindered), digest(found), needs, hindered)
+    return Compared(comparison_page(store, request, found, hindered), digest(found), needs, hindered, decided)
 
 
-def swap(pipeline: str, root: str, number: int, approved: str, who: str) -> str:
-    """Let readers see the backfill's rows; `who` approved the comparison of that digest, if somebody had to."""
+def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who: str) -> str:
+    """Let readers see the backfill's rows; `who` approved the comparison of that digest, if somebody had to, after so
+    many swaps were `decided`.
+
+    Raises Refused if it was taken back since, and as `steps.swap`.
+    """
     store = S3Store(root)
     request = backfill(store, pipeline, number)
+    if (back := taken_back(store, request)) and back.number >= decided:
+        what = f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}"
+        then = f"clear the task compare to be asked again, or `coset swap {pipeline} {number} --approve {approved}`"
+        raise Refused(Finding(what, str(request), then))
     return f"{request} is in place: {steps.swap(store, request, approved, request.why, who)}"
 
 

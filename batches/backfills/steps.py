@@ -15,7 +15,7 @@ from batches.backfills.backfill import backfills, comparison_key, published_batc
 from batches.backfills.comparing import compare
 from batches.backfills.control import check_goes_on, check_not_cancelled
 from batches.backfills.planning import planned_again
-from batches.backfills.swaps import cancelled, hindrances, in_place, turn
+from batches.backfills.swaps import cancelled, finish, hindrances, in_place, turn
 from batches.interpreter import Show, run_batch
 from batches.pace import Pace
 from batches.ref import BatchRef
@@ -154,6 +154,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
     gives other rows though the pipeline is the same.
     """
     check_not_cancelled(store, backfill)
+    finish(store, backfill.pipeline)
     known = compared(store, backfill)
     if known and in_place(store, backfill):
         return known

@@ -11,7 +11,7 @@ from functools import partial
 
 from batches.backfills.effects import Effect, check_possible, effect_of
 from batches.backfills.layers import Layers
-from batches.backfills.tables import exchange, replace_rows, restore_rows
+from batches.backfills.tables import exchange, holds, replace_rows, restore_rows
 from partitioning import commands
 from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode
@@ -21,6 +21,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
+from partitioning.sections import many
+from partitioning.values import Value
 
 
 def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
@@ -49,13 +51,43 @@ def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
 
 def finish(store: Store, pipeline: str) -> Swapped | None:
     """Finish the newest swap, if somebody left it half done; its receipt, None if there was never one."""
+    decided = _whole(store, pipeline)
+    return _receipt_of(store, decided[-1]) if decided else None
+
+
+class Half(Value, frozen=True):
+    """A swap that is decided, and carried out in the tables that are `done` only."""
+
+    swap: Swap
+    done: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        state = "half in place" if self.swap.turn is Turn.SWAP else "half taken back"
+        done = f" ({', '.join(self.done)})" if self.done else ""
+        tables = many(len(self.done) + len(self.missing), "table")
+        return f"{state}: {len(self.done)} of {tables}{done}, not yet {', '.join(self.missing)}"
+
+
+def half(store: Store, pipeline: str) -> Half | None:
+    """The newest swap, if somebody left it half done. Writes nothing."""
     decided = list(swaps(store, pipeline))
-    return _finished(store, decided) if decided else None
+    if not decided or _receipt_of(store, decided[-1]) is not None:
+        return None
+    effect = _effect(store, decided)
+    there = {table: holds(store.root, decided[-1], table) for table in sorted(effect.exchanges | effect.replacements)}
+    missing = tuple(table for table, done in there.items() if not done)
+    return Half(decided[-1], tuple(table for table in there if table not in missing), missing) if missing else None
+
+
+def taken_back(store: Store, backfill: Backfill) -> Swap | None:
+    """Who took a backfill back, and why, if nobody has put it in place again since."""
+    mine = [swap for swap in swaps(store, backfill.pipeline) if swap.backfill == backfill.number]
+    return mine[-1] if mine and mine[-1].turn is Turn.UNDO else None
 
 
 def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
     """Why readers cannot be let see the rows of a backfill, whoever approves them; none if they can, or see them."""
-    finish(store, backfill.pipeline)
     if in_place(store, backfill):
         return ()
     try:
@@ -72,8 +104,7 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
     time.
     """
-    finish(store, backfill.pipeline)
-    decided = list(swaps(store, backfill.pipeline))
+    decided = _whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
         # Somebody may have decided it just now, and may not have put the receipt yet.
@@ -89,8 +120,7 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
 
     Raises Refused if they saw them once, because somebody may have gone on from them, and Conflict as `turn`.
     """
-    finish(store, backfill.pipeline)
-    decided = list(swaps(store, backfill.pipeline))
+    decided = _whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and mine[-1].turn is Turn.CANCEL:
         return mine[-1]
@@ -236,6 +266,14 @@ def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
         undone = _receipt_of(store, decided[number])
         assert undone is not None
     return effect_of(store, decided, undone)
+
+
+def _whole(store: Store, pipeline: str) -> list[Swap]:
+    """All that was decided, the last of it carried out: those before were, when the next was decided."""
+    decided = list(swaps(store, pipeline))
+    if decided:
+        _finished(store, decided)
+    return decided
 
 
 def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:

@@ -96,6 +96,13 @@ def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) ->
     return _swapped(store, swap, write, lambda _: change)
 
 
+def holds(store_root: str, swap: Swap, table: str) -> bool:
+    """Whether a swap is carried out in a table."""
+    with opened(folder(store_root, table)) as log:
+        newest = None if log is None else log.transaction_version(_swaps_of(swap, table))
+        return newest is not None and newest >= swap.number
+
+
 def check_version(store_root: str, table: str, version: int) -> list[dict[str, Any]]:
     """The files that a table had in a version. Raises Refused, with all findings, if some were removed since."""
     where = folder(store_root, table)
@@ -129,7 +136,7 @@ def _again(file: dict[str, Any]) -> AddAction:
 
 def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
     table = write.declared.table
-    name = application(swap.pipeline, f"{table}:swaps")
+    name = _swaps_of(swap, table)
     of = {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
 
     def version_in(log: DeltaTable) -> int | None:
@@ -143,6 +150,11 @@ def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[
     owner = Owner.of(store, swap.pipeline)
     where = folder(store.root, table)
     return carry_out(where, write, owner, what, (name, swap.number), of, version_in, change_of)
+
+
+def _swaps_of(swap: Swap, table: str) -> str:
+    """Under which name a table's log counts the swaps of a pipeline."""
+    return application(swap.pipeline, f"{table}:swaps")
 
 
 def _gone(

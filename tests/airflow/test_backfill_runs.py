@@ -110,7 +110,8 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     # Cleared, and so run again: what is done is found done.
     again = pieces.compare("tail_activity", store_root, 0)
     assert not again.needs_approval
-    assert "is in place: tail_activity at version 3" in pieces.swap("tail_activity", store_root, 0, again.digest, "")
+    told = pieces.swap("tail_activity", store_root, 0, again.digest, again.decided, "")
+    assert "is in place: tail_activity at version 3" in told
     assert len(list(swaps(store, "tail_activity"))) == 1
 
 

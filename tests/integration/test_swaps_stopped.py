@@ -37,7 +37,7 @@ Rows = list[tuple[object, ...]]
 
 
 def land(store: S3Store, batch: int) -> None:
-    clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10 - 3 * batch)]
+    clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(3 * batch, 10)]
     land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
 
 
@@ -119,8 +119,7 @@ def compared_in_airflow(store: S3Store) -> None:
 COMERS = (planned, status, ran, compacted, compared_in_airflow)
 
 
-@pytest.mark.parametrize("comer", COMERS, ids=[comer.__name__ for comer in COMERS])
-@pytest.mark.parametrize("to", [Turn.SWAP, Turn.UNDO])
+@pytest.mark.parametrize(("to", "comer"), [*((Turn.SWAP, comer) for comer in COMERS), (Turn.UNDO, planned)])
 def test_is_finished_by_whoever_comes_next(
     to: Turn, comer: Callable[[S3Store], None], two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +184,7 @@ def test_is_finished_before_a_batch_is_published(
         assert coset("plan", NEWEST).exit_code == 0
     assert coset("run", NEWEST, "--runner", "local").exit_code == 0
     swaps.finish(store, "newest")
-    newest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(10 - 3 * number)}
+    newest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(3 * number, 10)}
     assert seen(store)[1] == sorted((key, identity) for key, identity in newest.items() if identity >= 5)
 
 
@@ -215,7 +214,7 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     # A retry finds it done.
     pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
     pieces.undo("newest", store.root, 0, "too early", "bob")
-    with pytest.raises(Refused, match="bob took it back at .*: too early") as refused:
+    with pytest.raises(Refused, match=r"bob took it back at .*: too early") as refused:
         pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
     assert seen(store) == before
     assert refused.value.findings[0].then == (
