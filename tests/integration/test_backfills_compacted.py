@@ -1,0 +1,108 @@
+"""Backfills of batches whose rows do not lie any more as they were written: they work, or nothing of them runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from batches.backfills import steps
+from batches.backfills.steps import Asked
+from batches.compaction import compact
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+from tests.integration.test_backfills import Batches, Rows, appended, counted, stored
+
+NOW = timedelta(0)
+
+
+def two_batches(store: S3Store, docs: Path, mode: str = "append") -> Batches:
+    history = Batches(store, docs, pipeline=lambda threshold: appended(threshold, mode))
+    for number in range(2):
+        history.batch(number)
+    return history
+
+
+def table(store: S3Store, name: str = "counts") -> DeltaTable:
+    return DeltaTable(folder(store.root, name), storage_options=storage_options())
+
+
+def optimized_by_others(store: S3Store) -> None:
+    table(store).optimize.compact()
+    table(store).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def refused_before_anything_runs(history: Batches, *parts: str) -> None:
+    before = stored(history.store)
+    with pytest.raises(Refused) as refused:
+        history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    for part in parts:
+        assert part in str(refused.value)
+    assert stored(history.store) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_gone(
+    mode: str, store: S3Store, tmp_path: Path
+) -> None:
+    history = two_batches(store, tmp_path, mode)
+    before: Rows = history.seen()
+    (done,) = compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
+    assert done.removed
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=13)
+    found = steps.comparison(store, backfill)
+    # Of a replaced table nobody sees the rows of batch 0, and they are gone.
+    assert [(one.batch, one.rows) for one in found.tables] == [(0, (9, 0)), (1, (9, 6))][
+        -1 if mode == "replace" else 0 :
+    ]
+    steps.swap(store, backfill, digest(found), "")
+    assert history.seen() == [row for row in before if int(str(row[2])) >= 13]
+
+
+def test_rows_that_others_put_together_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path)
+    before = history.seen()
+    optimized_by_others(store)
+    refused_before_anything_runs(history, "it was put together with others", "into a table of its own")
+    assert history.seen() == before
+
+
+def test_rows_that_were_put_together_meanwhile_are_told(store: S3Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path)
+    backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
+    optimized_by_others(store)
+    with pytest.raises(Refused, match="it was put together with others"):
+        steps.comparison(store, backfill)
+
+
+def test_a_replaced_table_may_be_put_together_by_anybody(store: S3Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path, "replace")
+    optimized_by_others(store)
+    backfill = history.backfilled(Asked(1, 1, Settings()), threshold=13)
+    found = steps.comparison(store, backfill)
+    assert [one.rows for one in found.tables] == [(9, 6)]
+    steps.swap(store, backfill, digest(found), "")
+    assert [row[2] for row in history.seen()] == [13, 14, 15, 16, 17, 18]
+
+
+def test_a_table_that_was_deleted_is_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=counted)
+    for number in range(2):
+        history.batch(number)
+    for entry in list(store.list("tables/")):
+        store.delete(entry.key)
+    gone = (f"{store.root}/tables/counts", f"{store.root}/tables/newest")
+    refused_before_anything_runs(history, "the table is not there any more", *gone)
+
+
+def test_files_that_are_lost_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    history = two_batches(store, tmp_path)
+    (lost, *_) = [entry.key for entry in store.list("tables/counts/data/plan-1/") if entry.size]
+    store.delete(lost)
+    refused_before_anything_runs(history, "the file is missing", f"{store.root}/{lost}")
