@@ -14,16 +14,16 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
+from batches.backfills.held import compacted_in, held_in
 from batches.backfills.rows import rows_of
 from batches.backfills.swaps import finish, in_force
-from batches.backfills.tables import compacted_in, taken
+from batches.backfills.tables import taken
 from batches.delta import path_in
 from batches.owners import Owner, check_owner
 from batches.tables import opened
@@ -95,14 +95,15 @@ def _together(table: DeltaTable) -> tuple[int, int]:
 def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
     """Put the files of each batch together that has several."""
     table.update_incremental()
-    held, layers = set(pa.table(table.get_add_actions())["path"].to_pylist()), in_force(store, pipeline)
+    held, layers = held_in(table).keys(), in_force(store, pipeline)
     several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
     actions, files = list[AddAction | RemoveAction](), 0
     for batch in sorted(batch for batch, count in several.items() if count > 1):
         gone, write = _files(layers.top(batch), batch, name)
         if len(gone) > 1 and {path_in(file) for file in gone} <= held:
             files += len(gone)
-            actions += [*(taken(file, changes=False) for file in gone), _written(layers.top(batch), batch, write, gone)]
+            actions += [taken(path_in(file), file.size, changes=False) for file in gone]
+            actions.append(_written(layers.top(batch), batch, write, gone))
     if actions:
         table.create_write_transaction(
             actions, "append", table.schema(), commit_properties=CommitProperties(max_commit_retries=0)
@@ -130,7 +131,7 @@ def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequ
             arrow.open_output_stream(at) as sink,
             pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer,
         ):
-            for batch_of_rows in rows_of(ledger, files, schema):
+            for batch_of_rows in rows_of([ledger.uri(file.path) for file in files], schema):
                 writer.write_batch(batch_of_rows)
         size = arrow.get_file_info(at).size
     records = sum(file.records for file in files)

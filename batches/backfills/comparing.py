@@ -8,6 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from batches import audit
+from batches.backfills.held import uris_of
 from batches.backfills.repaired import added_digest, input_changes
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
@@ -21,7 +22,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
 from partitioning.model.graph import Mode
-from partitioning.model.plan import Plan, PlannedWrite, StreamInput
+from partitioning.model.plan import Plan, StreamInput
 from partitioning.model.receipt import MODULUS
 from partitioning.model.verdict import Verdict
 from spark_jobs.table_schema import table_schema
@@ -118,24 +119,20 @@ def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int],
 def _tables(
     before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]
 ) -> Iterator[TableComparison]:
-    """The tables to which a batch appends, or which it replaces; of upserted ones the state is compared."""
+    """The tables to which a batch appends, or which it replaces; of upserted ones the state is compared. What nobody
+    sees of a replaced one, and is gone, is compared with nothing."""
     writes = {write.declared.table: write for plan in (old[0], new[0]) for write in plan.writes()}
     were = {write.declared.table: write for write in old[0].writes()}
     for table, write in sorted(writes.items()):
-        if write.declared.mode is not Mode.UPSERT:
-            yield _table(before, now, old[1], new[1], were.get(table, write), write)
-
-
-def _table(
-    before: Ledger, now: Ledger, old: Verdict, new: Verdict, was: PlannedWrite, write: PlannedWrite
-) -> TableComparison:
-    table = write.declared.table
-    found = compared(
-        rows_of(before, old.rows_of(table), table_schema(was)),
-        rows_of(now, new.rows_of(table), table_schema(write)),
-        write.declared.key,
-    )
-    return TableComparison(*astuple(found), batch=new.batch, table=table)
+        if write.declared.mode is Mode.UPSERT:
+            continue
+        was, batch = were.get(table, write), old[0].batch
+        uris = uris_of(before, batch, was.declared, old[1].rows_of(table))
+        if uris is not None:
+            are = [now.uri(file.path) for file in new[1].rows_of(table)]
+            rows = rows_of(uris, table_schema(was)), rows_of(are, table_schema(write))
+            found = compared(*rows, write.declared.key)
+            yield TableComparison(*astuple(found), batch=batch, table=table)
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:

@@ -6,7 +6,7 @@ the same number bit for bit, or both none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +15,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.documents.ledger import Ledger
-from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
 from sources.formats.parquet import open_parquet
@@ -86,9 +84,9 @@ def _row(columns: Sequence[str]) -> str:
     return f"to_json(struct_pack({fields}))::VARCHAR"
 
 
-def rows_of(ledger: Ledger, files: Iterable[Artefact], schema: pa.Schema) -> pa.RecordBatchReader:
+def rows_of(uris: Sequence[str], schema: pa.Schema) -> pa.RecordBatchReader:
     """The rows of a table's files, of which there may be none."""
-    return pa.RecordBatchReader.from_batches(schema, _batches([ledger.uri(file.path) for file in files], schema))
+    return pa.RecordBatchReader.from_batches(schema, _batches(uris, schema))
 
 
 def _batches(uris: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

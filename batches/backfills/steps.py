@@ -14,8 +14,9 @@ from batches.backfills import control, swaps
 from batches.backfills.backfill import backfills, comparison_key, published_batches, put
 from batches.backfills.comparing import compare
 from batches.backfills.control import check_goes_on, check_not_cancelled
+from batches.backfills.held import not_exchangeable
 from batches.backfills.planning import planned_again
-from batches.backfills.swaps import cancelled, finish, hindrances, in_place, turn
+from batches.backfills.swaps import cancelled, finish, hindrances, in_force, in_place, turn
 from batches.interpreter import Show, run_batch
 from batches.pace import Pace
 from batches.ref import BatchRef
@@ -53,7 +54,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     """Each batch as it was planned, and as the backfill would plan it. Stores nothing.
 
     What later batches keep of earlier ones is taken to be what it was. Raises Refused, with all findings, if a batch
-    cannot be planned so, or if files that it has read are gone or changed.
+    cannot be planned so, if files that it has read are gone or changed, or if its rows cannot be exchanged any more.
     """
     ledger = Ledger(store, pipeline.name)
     again = Ledger(store, name_of(pipeline.name, len(list(backfills(store, pipeline.name)))))
@@ -65,6 +66,8 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     if not asked.repaired:
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), pipeline.name))
     findings.extend(_swept(again, pairs[0][1]))
+    layers = in_force(store, pipeline.name)
+    findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))
     if findings:
         raise Refused(*findings)
     return tuple(pairs)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.fs import FileType
 
-from batches.delta import Change, added, application, carry_out, entry_of, newest_in, path_in
+from batches.backfills.held import files_held, held_in, missing
+from batches.delta import Change, added, application, carry_out, entry_of, newest_in
 from batches.owners import Owner
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
@@ -24,7 +24,6 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
-from sources.s3 import filesystem, split
 from spark_jobs.table_schema import RESIDUE, folder
 
 
@@ -37,14 +36,9 @@ class Exchange:
     come: dict[int, tuple[Artefact, ...]]
 
 
-def compacted_in(batch: int, name: str) -> str:
-    """Where a table has what a batch's files of a ledger were put together to."""
-    return f"data/plan-{batch}/compacted-{name}/"
-
-
-def taken(file: Artefact, *, changes: bool) -> RemoveAction:
+def taken(path: str, size: int, *, changes: bool) -> RemoveAction:
     """That a file is taken away, which `changes` the rows or not."""
-    return RemoveAction(path_in(file), changes, time.time_ns() // 1_000_000, file.size, {})
+    return RemoveAction(path, changes, time.time_ns() // 1_000_000, size, {})
 
 
 def exchange(store: Store, swap: Swap, change: Exchange) -> int:
@@ -61,8 +55,7 @@ def exchange(store: Store, swap: Swap, change: Exchange) -> int:
             if newest not in change.come:
                 return Change([], "append")
             return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
-        held = _held(log)
-        gone = [action for batch, left in change.gone.items() for action in _gone(log, held, batch, *left)]
+        gone = [taken(*file, changes=True) for file in _gone(store.root, log, change)]
         come = [added(file, write) for files in change.come.values() for file in files if file.records]
         return Change([*gone, *come], "append", takes=bool(gone))
 
@@ -75,9 +68,7 @@ def check_held(store_root: str, change: Exchange) -> None:
         return
     with opened(folder(store_root, change.write.declared.table)) as log:
         if log is not None:
-            held = _held(log)
-            for batch, left in change.gone.items():
-                _gone(log, held, batch, *left)
+            _gone(store_root, log, change)
 
 
 def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
@@ -108,18 +99,10 @@ def check_version(store_root: str, table: str, version: int) -> list[dict[str, A
     where = folder(store_root, table)
     with opened_at(where, version) as old:
         files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
-    root = "/".join(split(where))
-    found = filesystem().get_file_info([f"{root}/{file['path']}" for file in files])
-    gone = [info.path for info in found if info.type is FileType.NotFound]
-    if gone:
+    if gone := missing([f"{where}/{file['path']}" for file in files]):
         then = "it cannot be taken back any more: run the batches again as they were"
-        raise Refused(*(Finding(Kind.FILE_GONE, "the file was removed since", f"s3://{path}", then) for path in gone))
+        raise Refused(*(Finding(Kind.FILE_GONE, "the file was removed since", uri, then) for uri in gone))
     return files
-
-
-def _held(log: DeltaTable) -> dict[str, int]:
-    """The files that a table has now, and their sizes."""
-    return {file["path"]: file["size_bytes"] for file in pa.table(log.get_add_actions()).to_pylist()}
 
 
 def _again(file: dict[str, Any]) -> AddAction:
@@ -157,26 +140,7 @@ def _swaps_of(swap: Swap, table: str) -> str:
     return application(swap.pipeline, f"{table}:swaps")
 
 
-def _gone(
-    log: DeltaTable, held: Mapping[str, int], batch: int, name: str, files: Sequence[Artefact]
-) -> list[RemoveAction]:
-    """How a batch's files are taken away, or what they were put together to.
-
-    Raises Refused if the table has neither.
-    """
-    together = [path for path in held if path.startswith(compacted_in(batch, name))]
-    if together:
-        return [RemoveAction(path, True, time.time_ns() // 1_000_000, held[path], {}) for path in together]
-    findings = [
-        Finding(
-            Kind.BACKFILL_TABLE,
-            "the table does not have this file any more: it was put together with others",
-            f"{log.table_uri.rstrip('/')}/{path_in(file)}",
-            "a batch whose files were compacted with those of others cannot be exchanged",
-        )
-        for file in files
-        if file.records and path_in(file) not in held
-    ]
-    if findings:
-        raise Refused(*findings)
-    return [taken(file, changes=True) for file in files if file.records]
+def _gone(store_root: str, log: DeltaTable, change: Exchange) -> list[tuple[str, int]]:
+    """The files that go. Raises Refused if the table does not have them, nor what they were put together to."""
+    where, held = folder(store_root, change.write.declared.table), held_in(log)
+    return [file for batch, left in change.gone.items() for file in files_held(where, held, batch, *left)]

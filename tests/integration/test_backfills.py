@@ -422,9 +422,9 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: S3
     assert compact(pipeline, store, week)[0].made == 2
     steps.undo(store, backfill, "")
     assert history.seen() == before
+    last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     assert compact(pipeline, store, week, across=True)[0].made == 1
     assert history.seen() == before
-    last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
         steps.swap(store, last, digest(steps.comparison(store, last)), "")
     assert history.seen() == before

@@ -53,8 +53,10 @@ def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_g
 ) -> None:
     history = two_batches(store, tmp_path, mode)
     before: Rows = history.seen()
-    (done,) = compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
-    assert done.removed
+    # What the first takes away, the second removes.
+    for _ in range(2):
+        compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
+    assert not [entry for entry in store.list("tables/counts/data/plan-0/attempt-") if entry.size]
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=13)
     found = steps.comparison(store, backfill)
     # Of a replaced table nobody sees the rows of batch 0, and they are gone.
