@@ -21,6 +21,7 @@ from batches.backfills.swaps import Half, half, hindrances, swaps, taken_back
 from batches.runners.runner import Runner
 from cli import pipelines
 from cli.output import progress, show, show_json, show_table, step
+from partitioning.commands import Run
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
@@ -181,7 +182,7 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
         _show(comparison_sections(found, hindrances(store, one, found)))
         show(f"Its digest is {digest(found)}")
         if (stopped := half(store, one.pipeline)) and stopped.swap.backfill == one.number:
-            show(f"It is {stopped}; the next `coset run {one.pipeline}` finishes that")
+            show(pipelines.shown().says((f"It is {stopped}; ", Run(one.pipeline), " finishes that")))
 
 
 def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[Turn]:

@@ -61,7 +61,8 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     total = f"Lag: {_known(now.lag, 'unknown')} in {len(rows)} stream partitions"
     waited = f", the oldest for {duration(now.lag_seconds)}" if now.lag_seconds else ""
     if stopped:
-        needs, then = [*needs, f"Backfill {stopped.swap.backfill} is {stopped}."], f"Next: coset run {ledger.pipeline}"
+        needs.append(f"Backfill {stopped.swap.backfill} is {stopped}.")
+        then = f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
     undecided = stopped.swap.batches if stopped else ()
     again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
     notes = [batch, *needs, *([then] if then else []), *again, *gone, f"{total}{waited}."]

@@ -95,6 +95,14 @@ class Cancel(Value, frozen=True, tag="cancel", tag_field="command"):
     number: int
 
 
+class Swap(Value, frozen=True, tag="swap", tag_field="command"):
+    """A backfill is put in place, by the digest of its comparison."""
+
+    pipeline: str
+    number: int
+    approved: str
+
+
 class Undo(Value, frozen=True, tag="undo", tag_field="command"):
     """A backfill is taken back."""
 
@@ -102,7 +110,7 @@ class Undo(Value, frozen=True, tag="undo", tag_field="command"):
     number: int
 
 
-Command = Repeat | Run | Replan | HandOver | Status | Report | Backfills | Backfill | Resume | Cancel | Undo
+Command = Repeat | Run | Replan | HandOver | Status | Report | Backfills | Backfill | Resume | Cancel | Swap | Undo
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -164,8 +172,9 @@ class Shown(Value, frozen=True):
             case Resume(pipeline, number) | Cancel(pipeline, number):
                 word = "resume" if isinstance(asked, Resume) else "cancel"
                 return self._line("backfill", pipeline, f"--{word} {number}")
-            case Undo(pipeline, number):
-                return self._line("undo", pipeline, str(number))
+            case Swap(pipeline, number) | Undo(pipeline, number):
+                word, approved = ("swap", f"--approve {asked.approved}") if isinstance(asked, Swap) else ("undo", "")
+                return self._line(word, pipeline, str(number), approved)
             case _:
                 assert_never(asked)
 
@@ -211,6 +220,8 @@ def _in_airflow(command: Command) -> str | None:
             return f"start the DAG {pipeline}_backfill"
         case Resume(pipeline, number):
             return f"start the DAG {pipeline}_backfill, with Backfill {number}"
+        case Swap():
+            return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
         case Replan() | HandOver() | Status() | Report() | Backfills() | Cancel():

@@ -16,6 +16,7 @@ from batches.delta import newest_in, path_in
 from batches.tables import Logs, opened
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
 from sources.s3 import filesystem, split
@@ -45,6 +46,7 @@ def files_held(
         return together
     findings = [
         Finding(
+            Kind.BACKFILL_TABLE,
             "the table does not have this file any more: it was put together with others",
             f"{where}/{path_in(file)}",
             "its batch's rows cannot be exchanged: run the pipeline under another name, into a table of its own",
@@ -78,7 +80,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
             paths = [path for path, _ in files_held(where, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
     if gone := missing(there):
-        raise Refused(*(Finding("the file is missing", uri, _RESTORE) for uri in gone))
+        raise Refused(*(Finding(Kind.FILE_GONE, "the file is missing", uri, _RESTORE) for uri in gone))
     return there
 
 
@@ -121,4 +123,4 @@ def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> boo
 
 
 def _deleted(where: str) -> Finding:
-    return Finding("the table is not there any more", where, _RESTORE)
+    return Finding(Kind.TABLE_BEHIND, "the table is not there any more", where, _RESTORE)

@@ -14,10 +14,12 @@ from batches.backfills.steps import Asked
 from batches.backfills.swaps import hindrances, in_place, swaps, taken_back
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.commands import Swap
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
 from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
 from partitioning.values import Value
@@ -89,8 +91,7 @@ def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who
     request = backfill(store, pipeline, number)
     if (back := taken_back(store, request)) and back.number >= decided:
         what = f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}"
-        then = f"clear the task compare to be asked again, or `coset swap {pipeline} {number} --approve {approved}`"
-        raise Refused(Finding(what, str(request), then))
+        raise Refused(Finding(Kind.BACKFILL_TURN, what, str(request), Swap(pipeline, number, approved)))
     return f"{request} is in place: {steps.swap(store, request, approved, request.why, who)}"
 
 

@@ -98,7 +98,7 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: S3Store) ->
     with pytest.raises(Refused, match="CRC checksum"):
         list(result_rows(ledger, plan, 0)["sums"].read(["k", "v"]))
     with pytest.raises(Refused, match="CRC checksum"):
-        list(rows_of(ledger, task.left(Role.TABLE), table_schema(plan.writes()[0])))
+        list(rows_of([ledger.uri(file.path) for file in task.left(Role.TABLE)], table_schema(plan.writes()[0])))
     with pytest.raises(Refused, match="CRC checksum"):
         steps.audit(ref)
 

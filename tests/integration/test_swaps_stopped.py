@@ -21,6 +21,7 @@ from batches.compaction import compact
 from batches.steps import plan
 from cli.pipelines import load
 from partitioning.authoring.settings import Settings
+from partitioning.commands import Shown
 from partitioning.documents.document import digest
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
@@ -154,7 +155,7 @@ def test_is_said_to_be_half_by_whoever_may_not_write(
     assert proxy.heal()
     assert shown.exit_code == 0, shown.output
     assert "Backfill 0 is half in place: 1 of 2 tables (counts), not yet newest." in shown.stdout
-    assert "Next: coset run newest" in shown.stdout
+    assert "Next: coset run " in shown.stdout
     assert "Readers see batch" not in shown.stdout
     assert (told["half"]["done"], told["half"]["missing"]) == (["counts"], ["newest"])
 
@@ -217,9 +218,9 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     with pytest.raises(Refused, match=r"bob took it back at .*: too early") as refused:
         pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
     assert seen(store) == before
-    assert refused.value.findings[0].then == (
-        f"clear the task compare to be asked again, or `coset swap newest 0 --approve {compared.digest}`"
-    )
+    (finding,) = refused.value.findings
+    assert finding.then == f"`coset swap newest 0 --approve {compared.digest}`"
+    assert Shown(airflow=True).says(finding.next).startswith("clear the task compare, which asks for approval (`coset ")
     # Asked again, it is done.
     again = pieces.compare("newest", store.root, 0)
     assert again.needs_approval
