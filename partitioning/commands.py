@@ -155,12 +155,12 @@ class Shown(Value, frozen=True):
                 return self._line("status", pipeline)
             case Report(pipeline, batch):
                 return self._line("report", pipeline, f"--batch {batch}")
-            case Backfills() | Backfill() | Resume() | Cancel() | Undo():
+            case Backfills() | Backfill() | Resume() | Cancel() | Swap() | Undo():
                 return self._about_backfills(asked)
             case _:
                 assert_never(asked)
 
-    def _about_backfills(self, asked: Backfills | Backfill | Resume | Cancel | Undo) -> str:
+    def _about_backfills(self, asked: Backfills | Backfill | Resume | Cancel | Swap | Undo) -> str:
         match asked:
             case Backfills(pipeline, number):
                 return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
