@@ -131,7 +131,8 @@ def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: S3Store, 
         ),
         (
             lambda clicks: summed(clicks, last="max(id)::INTEGER").select("n, last::BIGINT AS last"),
-            "its columns are not those of this batch: last BIGINT, last INTEGER",
+            "its input clicks.aggregate changed from aggregate by k (string): count(*) AS n, max(id) AS last "
+            "to aggregate by k (string): count(*) AS n, max(id)::INTEGER AS last",
         ),
     ],
     ids=["operation", "expressions", "types"],
@@ -147,7 +148,26 @@ def test_a_step_that_is_changed_does_not_go_on(
         changed.plan(Settings(), 4)
     (finding,) = (finding for finding in refused.value.findings if finding.what == what)
     assert finding.where == "state of totals, left by batch 0"
-    assert finding.then == "rename the step to begin anew, or change it back"
+    assert "change it back" in finding.then
+    assert "--begin-anew totals: table 'totals' has 5 rows, and those to come would know nothing" in finding.then
+
+
+def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for(
+    store: S3Store, tmp_path: Path
+) -> None:
+    history = Totals(store, tmp_path)
+    history.batch(range(5))
+
+    def change(clicks: Flow) -> Flow:
+        return summed(clicks, last="max(id)::INTEGER").select("n, last::BIGINT AS last")
+
+    changed = History(store, tmp_path, lambda source, partitions: totals(source, partitions, change))
+    changed.land([Click("key-1", 1, 1)], [], 4)
+    with pytest.raises(Refused, match="its columns are not those of this batch: last BIGINT, last INTEGER"):
+        changed.plan(Settings(go_on=("totals",)), 4)
+    ref = changed.plan(Settings(begin_anew=("totals",)), 4)
+    changed.publish(ref, judged=False)
+    assert history.now() == {"key-1": 1}
 
 
 def test_what_no_kept_batch_goes_on_from_is_swept(store: S3Store, tmp_path: Path) -> None:

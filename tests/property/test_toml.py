@@ -31,6 +31,8 @@ settings = st.builds(
     grouper=st.sampled_from(["balanced-sticky", "round-robin", "shop.groups:mine"]),
     limit=st.none() | st.integers(1, 10**12),
     starts=st.dictionaries(names, st.integers(0, 10**12), max_size=3),
+    begin_anew=st.lists(names, max_size=2).map(tuple),
+    go_on=st.lists(names, max_size=2).map(tuple),
 )
 
 

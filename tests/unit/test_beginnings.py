@@ -1,0 +1,257 @@
+"""Steps that keep something, in a pipeline that is another now: what is seen as a change of them, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.diff.diff import diff
+from partitioning.documents.document import decode, encode
+from partitioning.errors import Refused
+from partitioning.explain.explain import explain
+from partitioning.model.plan import Plan
+from tests.plans import arrived, plan_of
+
+Build = Callable[[Pipeline], None]
+SUM = "sum(n)::BIGINT AS n"
+
+
+def views(pipeline: Pipeline, key: str = "tailnum", partitions: int = 4, null_keys: str = "refuse") -> Flow:
+    return pipeline.stream("views", key=key, partitions=partitions, null_keys=null_keys)
+
+
+def running(flow: Flow, columns: str = "count(*) AS n", name: str = "totals") -> Flow:
+    return flow.aggregate(columns).combine(SUM, running=True, name=name)
+
+
+def plain(pipeline: Pipeline) -> None:
+    running(views(pipeline).filter("dep_delay > 0").select("dep_delay")).write("totals", mode="upsert")
+
+
+def made(build: Build) -> Pipeline:
+    pipeline = Pipeline("p", source="s3://landing/topics")
+    build(pipeline)
+    return pipeline
+
+
+def planned(build: Build, records: int, batch: int = 0, published: Plan | None = None, **more: object) -> Plan:
+    pipeline = made(build)
+    found = [arrived(stream.name, [records] * stream.partitions) for stream in pipeline.streams]
+    return plan_of(pipeline, found, batch=batch, published=published, settings=Settings(**more))  # type: ignore[arg-type]
+
+
+def next_batch(build: Build, before: Build = plain, **more: object) -> Plan:
+    return planned(build, 20, 1, planned(before, 10), **more)
+
+
+def told(build: Build, before: Build = plain, **more: object) -> list[str]:
+    with pytest.raises(Refused) as refused:
+        next_batch(build, before, **more)
+    return [str(finding) for finding in refused.value.findings]
+
+
+def write(pipeline: Pipeline, flow: Flow) -> None:
+    flow.write("totals", mode="upsert")
+
+
+# What changes records before the step, and what is said of it.
+CHANGED: dict[str, tuple[Build, str]] = {
+    "a condition": (
+        lambda p: write(p, running(views(p).filter("dep_delay > 9").select("dep_delay"))),
+        "filter dep_delay > 0 to filter dep_delay > 9",
+    ),
+    "a filter left out": (
+        lambda p: write(p, running(views(p).select("dep_delay"))),
+        "filter dep_delay > 0 to views by tailnum (string)",
+    ),
+    "a column's expression": (
+        lambda p: write(p, running(views(p).filter("dep_delay > 0").select("dep_delay * 60 AS dep_delay"))),
+        "to select: dep_delay * 60 AS dep_delay",
+    ),
+    "the stream's key": (
+        lambda p: write(p, running(views(p, key="other").rekey("tailnum").filter("dep_delay > 0").select("dep_delay"))),
+        "views by tailnum (string) to rekey",
+    ),
+    "records without a key": (
+        lambda p: write(p, running(views(p, null_keys="own task").filter("dep_delay > 0").select("dep_delay"))),
+        "views by tailnum (string) to views by tailnum (string), also records without a key",
+    ),
+    "another aggregate": (
+        lambda p: write(p, running(views(p).filter("dep_delay > 0").select("dep_delay"), "max(dep_delay) AS n")),
+        "count(*) AS n to aggregate by tailnum (string): max(dep_delay) AS n",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
+    build, says = CHANGED[case]
+    (finding,) = told(build)
+    assert finding.startswith("its input ")
+    assert says in finding
+    assert "state of totals, left by batch 0" in finding
+    assert "change it back; or, if what it kept is still right, ask for that by name: --go-on totals; or" in finding
+    assert "--begin-anew totals: table 'totals' has rows and would have only those of keys that come" in finding
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_change_before_a_step_can_be_gone_on_with_or_begun_anew_with_by_name(case: str) -> None:
+    build, _ = CHANGED[case]
+    first = planned(plain, 10)
+    on = next_batch(build, go_on=("totals",))
+    assert on.on == ("totals",)
+    anew = next_batch(build, begin_anew=("totals",))
+    assert anew.anew == ("totals",)
+    assert [write.anew for write in anew.writes()] == [True]
+    (change,) = diff(first, anew).states
+    assert (change.step, change.fate, change.tables) == ("totals", "begins with nothing", ("totals",))
+    assert explain(anew, first)[0].title == "State that does not simply go on"
+    # It is asked for once: the batch after it goes on, without a word.
+    after = planned(build, 30, 2, anew)
+    assert b'"anew":[' not in encode(after)
+    assert decode(Plan, encode(anew), "plan") == anew
+    assert explain(after, anew)[0].title == "Streams"
+
+
+def other_branch(p: Pipeline) -> None:
+    plain(p)
+    p.flow("views").select("dep_delay").aggregate("max(dep_delay) AS most", name="most").write("most")
+
+
+def through_a_merge(p: Pipeline) -> None:
+    flow = views(p).filter("dep_delay > 0").select("dep_delay")
+    other = p.stream("others", key="tailnum", partitions=2).select("dep_delay")
+    write(p, running(flow.merge(other)))
+
+
+def through_nested_merges(p: Pipeline) -> None:
+    other = p.stream("others", key="tailnum", partitions=3).select("dep_delay")
+    flow = views(p).filter("dep_delay > 0", name="late").select("dep_delay")
+    write(p, running(other.merge(flow)))
+
+
+def moved(p: Pipeline, *, also: bool = False) -> None:
+    flow = views(p).rekey("dep_delay", name="by_delay")
+    running(flow).write("totals", mode="upsert")
+    if also:
+        flow.filter("tailnum <> ''", name="there").write("there")
+
+
+def kept_planes(p: Pipeline, *, kept: bool) -> None:
+    planes = p.table("planes", key="tailnum", partitions=2, deletes="dep_delay IS NULL", kept=kept)
+    write(p, running(views(p).join(planes, "planes.dep_delay")))
+
+
+# What changes nothing that the step has to do with.
+SAME: dict[str, tuple[Build, Build]] = {
+    "another branch": (plain, other_branch),
+    "partition counts": (
+        plain,
+        lambda p: write(p, running(views(p, partitions=8).filter("dep_delay > 0").select("dep_delay"))),
+    ),
+    "names of steps": (
+        plain,
+        lambda p: write(p, running(views(p).filter("dep_delay > 0", name="late").select("dep_delay", name="only"))),
+    ),
+    "a further column": (
+        plain,
+        lambda p: write(p, running(views(p).filter("dep_delay > 0").select("dep_delay, upper(tailnum) AS up"))),
+    ),
+    "records that had to have keys": (
+        plain,
+        lambda p: write(p, running(views(p, null_keys="drop").filter("dep_delay > 0").select("dep_delay"))),
+    ),
+    "a repartition": (
+        plain,
+        lambda p: write(p, running(views(p).filter("dep_delay > 0").select("dep_delay").repartition(6))),
+    ),
+    "how merges are nested": (through_a_merge, through_nested_merges),
+    "another reader of what moves": (moved, lambda p: moved(p, also=True)),
+    "a table that is kept": (lambda p: kept_planes(p, kept=False), lambda p: kept_planes(p, kept=True)),
+    "a table that is not kept": (lambda p: kept_planes(p, kept=True), lambda p: kept_planes(p, kept=False)),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_changes_no_record_before_a_step_is_no_change_of_it(case: str) -> None:
+    before, now = SAME[case]
+    plan = next_batch(now, before)
+    assert (plan.anew, plan.on) == (next_batch(before, before).anew, next_batch(before, before).on)
+
+
+def renamed(p: Pipeline) -> None:
+    running(views(p).filter("dep_delay > 0").select("dep_delay"), name="sums").write("totals", mode="upsert")
+
+
+def test_a_step_that_is_renamed_below_a_table_that_has_rows_is_refused_until_asked_for() -> None:
+    (finding,) = told(renamed)
+    fate = "table 'totals' has rows and would have only those of keys that come from now on"
+    assert finding == (
+        f"the step keeps nothing yet, and is to begin with nothing; {fate}\n"
+        "  where: step 'sums', which batch 0 did not have\n"
+        f"  next:  name it 'totals' again, as it does the same; or ask for it by name: --begin-anew sums: {fate}"
+    )
+    plan = next_batch(renamed, begin_anew=("sums",))
+    (change,) = diff(planned(plain, 10), plan).states
+    assert change.why == ("it does what totals did", "as asked for by its name")
+
+
+def test_a_new_step_over_a_table_that_appends_is_refused_too() -> None:
+    def first(p: Pipeline) -> None:
+        views(p).select("dep_delay").write("raw")
+
+    def now(p: Pipeline) -> None:
+        views(p).select("dep_delay").latest("dep_delay", name="newest").write("raw")
+
+    (finding,) = told(now, first)
+    assert "table 'raw' has rows, and those to come would know nothing of earlier batches" in finding
+
+
+def test_a_new_step_over_a_new_table_needs_no_word() -> None:
+    def now(p: Pipeline) -> None:
+        plain(p)
+        p.flow("views").latest("dep_delay", name="newest").write("newest")
+
+    assert next_batch(now)
+
+
+def test_a_step_that_is_changed_itself_cannot_go_on() -> None:
+    def now(p: Pipeline) -> None:
+        flow = views(p).filter("dep_delay > 0").select("dep_delay").aggregate("count(*) AS n")
+        flow.combine("max(n)::BIGINT AS n", running=True, name="totals").write("totals", mode="upsert")
+
+    (finding,) = told(now, go_on=("totals",))
+    assert finding.startswith("its columns changed from sum(n)::BIGINT AS n to max(n)::BIGINT AS n")
+    assert "go-on" not in finding
+    assert next_batch(now, begin_anew=("totals",)).anew == ("totals",)
+
+
+def test_names_of_no_such_step_are_refused() -> None:
+    assert told(plain, begin_anew=("total",), go_on=("views",)) == [
+        "there is no step 'total' that keeps anything\n  where: begin_anew\n  next:  name one that does: totals",
+        "there is no step 'views' that keeps anything\n  where: go_on\n  next:  name one that does: totals",
+    ]
+
+
+def test_a_table_that_is_not_kept_any_more_is_refused_if_its_first_records_are_in_no_file() -> None:
+    def seats(*, kept: bool) -> Pipeline:
+        pipeline = Pipeline("p", source="s3://landing/topics")
+        planes = pipeline.table("planes", key="tailnum", partitions=2, kept=kept)
+        views(pipeline).join(planes, "planes.dep_delay", name="flown").write("flown")
+        return pipeline
+
+    flown = arrived("views", [10] * 4)
+    first = plan_of(seats(kept=True), [flown, arrived("planes", [200, 200])])
+    then = [arrived("views", [20] * 4), arrived("planes", [300, 300], beginning=100)]
+    with pytest.raises(Refused, match="declare it with kept=True again") as no:
+        plan_of(seats(kept=False), then, batch=1, published=first)
+    assert [finding.where for finding in no.value.findings] == ["planes-0", "planes-1"]
+    assert no.value.findings[0].then.endswith("ask for what the files have by name: --begin-anew planes.kept")
+    asked = Settings(begin_anew=("planes.kept",))
+    assert plan_of(seats(kept=False), then, batch=1, published=first, settings=asked)
+    whole = [arrived("views", [20] * 4), arrived("planes", [300, 300])]
+    assert plan_of(seats(kept=False), whole, batch=1, published=first)
