@@ -12,7 +12,7 @@ from batches.ends import ends_after
 from batches.history import statistics
 from batches.owners import Owner
 from batches.publication import transaction_version
-from batches.tables import Logs, check_storable, check_table
+from batches.tables import Logs, check_storable, check_table, opened
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -34,6 +34,7 @@ from partitioning.sections import many
 from sources.discovery import discover
 from spark_jobs.sql.check import check_sql
 from spark_jobs.sql.left_columns import with_columns
+from spark_jobs.table_schema import folder
 
 T = TypeVar("T")
 
@@ -129,12 +130,25 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,
         kept=kept_by(ledger, published) if published else None,
+        rows=_rows(pipeline, store.root, logs) if published else {},
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
     plan = with_columns(plan)
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
+
+
+def _rows(pipeline: Pipeline, root: str, logs: Logs) -> dict[str, int]:
+    """How many rows each result table has that the pipeline has written."""
+    rows = dict[str, int]()
+    for write in pipeline.writes:
+        if transaction_version(root, pipeline.name, write.table, logs) is not None:
+            with opened(folder(root, write.table), logs) as table:
+                if table is not None:
+                    counts = table.get_add_actions(flatten=True).column("num_records").to_pylist()
+                    rows[write.table] = sum(count or 0 for count in counts)
+    return rows
 
 
 def kept_by(ledger: Ledger, published: Plan) -> Kept:

@@ -70,6 +70,23 @@ AcceptLoss = Annotated[
         help="Offsets that are gone unread, as the error named them: views-0@[900,1200); may be given more than once.",
     ),
 ]
+BeginAnew = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--begin-anew",
+        metavar="STEP",
+        help="A new or changed step that is to begin with nothing, as the error named it; may be given more than once.",
+    ),
+]
+GoOn = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--go-on",
+        metavar="STEP",
+        help="A step that is to go on from what it kept, though what comes before it changed; may be given more than "
+        "once.",
+    ),
+]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
 RunnerOption = Annotated[
@@ -109,6 +126,9 @@ def settings_of(
     limit: int | None,
     file: Path | None,
     accept_loss: list[str] | None = None,
+    *,
+    begin_anew: list[str] | None = None,
+    go_on: list[str] | None = None,
 ) -> Settings:
     """The settings of a file, if there is one, and of what else was said. Raises Refused, with all findings."""
     try:
@@ -117,4 +137,12 @@ def settings_of(
         raise Refused(
             Finding(Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file")
         ) from error
-    return Settings.parse(scheme=scheme, groups=groups, limit=limit, accept_loss=accept_loss or (), base=base)
+    return Settings.parse(
+        scheme=scheme,
+        groups=groups,
+        limit=limit,
+        accept_loss=accept_loss or (),
+        begin_anew=begin_anew or (),
+        go_on=go_on or (),
+        base=base,
+    )

@@ -111,6 +111,7 @@ def _document(differences: Diff, before: Plan, now: Plan) -> dict[str, Any]:
         "before": {"pipeline": before.pipeline, "batch": before.batch, "digest": digest(before)},
         "now": {"pipeline": now.pipeline, "batch": now.batch, "digest": digest(now)},
         "sentences": differences.sentences,
+        "states": to_builtins(differences.states),
         "changes": to_builtins(differences.changes),
         "handovers": to_builtins(differences.handovers, enc_hook=str),
         "moves": [

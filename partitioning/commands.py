@@ -42,6 +42,14 @@ class Replan(Value, frozen=True, tag="replan", tag_field="command"):
     repaired: bool = False
 
 
+class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
+    """The next batch is planned with a step that begins anew, or that goes on although what is before it changed."""
+
+    pipeline: str
+    begin_anew: str = ""
+    go_on: str = ""
+
+
 class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
     """A result table is given to a pipeline, by the one that has it, if any has."""
 
@@ -110,7 +118,21 @@ class Undo(Value, frozen=True, tag="undo", tag_field="command"):
     number: int
 
 
-Command = Repeat | Run | Replan | HandOver | Status | Report | Backfills | Backfill | Resume | Cancel | Swap | Undo
+Command = (
+    Repeat
+    | Run
+    | Replan
+    | PlanAsking
+    | HandOver
+    | Status
+    | Report
+    | Backfills
+    | Backfill
+    | Resume
+    | Cancel
+    | Swap
+    | Undo
+)
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -149,6 +171,10 @@ class Shown(Value, frozen=True):
                 return self._line("run", pipeline, "--again" if again else "")
             case Replan(pipeline):
                 return self._line("replan", pipeline, "--why '…'")
+            case PlanAsking(name, begin_anew, go_on):
+                of = backfill_of(name)
+                words = (f"--begin-anew {begin_anew}" if begin_anew else "", f"--go-on {go_on}" if go_on else "")
+                return self._line("backfill", of[0], "--from N", *words) if of else self._line("plan", name, *words)
             case HandOver(table, before, to):
                 return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
             case Status(pipeline):
@@ -224,7 +250,7 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | HandOver() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | PlanAsking() | HandOver() | Status() | Report() | Backfills() | Cancel():
             return None
         case _ as never:
             assert_never(never)

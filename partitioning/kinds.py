@@ -129,7 +129,16 @@ class Kind(StrEnum):
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."
     STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Restore it, or make it anew."
-    STATE_CHANGED = "state.changed", "A step keeps something else than it kept before.", "Rename it, or change it back."
+    STATE_CHANGED = (
+        "state.changed",
+        "A step that keeps something, or what is before it, is another than in the last published batch.",
+        "Change it back, or ask for what it is to do by its name: `--go-on`, `--begin-anew`.",
+    )
+    STATE_BEGINS = (
+        "state.begins",
+        "A step would begin with nothing below a table that has rows, because it is new, renamed, or not kept.",
+        "Name it as it was, or ask for it by its name: `--begin-anew`.",
+    )
     STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
     STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."
 

@@ -50,6 +50,7 @@ def planned_again(
         settings=settings,
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
         kept=kept_by(source, before) if before else None,
+        named=ledger.pipeline,
     )
     planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # What the tables hold now is of later batches.

@@ -11,7 +11,9 @@ import typer
 from batches.runners.choice import RunnerKind, runner
 from cli.app import (
     AsJson,
+    BeginAnew,
     Docs,
+    GoOn,
     Groups,
     Master,
     Memory,
@@ -49,6 +51,8 @@ def backfill(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     given: Annotated[
         Input,
         typer.Option("--input", help="repaired: of the files that hold the offsets now, not of those that were read."),
@@ -103,7 +107,13 @@ def backfill(
         backfills.resume(pipeline, root, resume, limits, runs, docs, as_json=as_json)
     if first is not None:
         to = None if cascade else first if last is None else last
-        asked = backfills.Asked(first, to, settings_of(scheme, groups, None, settings), why, given is Input.REPAIRED)
+        asked = backfills.Asked(
+            first,
+            to,
+            settings_of(scheme, groups, None, settings, begin_anew=begin_anew, go_on=go_on),
+            why,
+            given is Input.REPAIRED,
+        )
         if preview:
             backfills.preview(pipeline, root, asked, as_json=as_json)
         else:

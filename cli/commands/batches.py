@@ -12,7 +12,9 @@ from cli.app import (
     AcceptLoss,
     AsJson,
     BatchNumber,
+    BeginAnew,
     Docs,
+    GoOn,
     Groups,
     Limit,
     Master,
@@ -40,12 +42,19 @@ def plan(
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
     """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
     from cli import plans
 
-    plans.make(pipeline, root_of(store), settings_of(scheme, groups, limit, settings, accept_loss), as_json=as_json)
+    plans.make(
+        pipeline,
+        root_of(store),
+        settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on),
+        as_json=as_json,
+    )
 
 
 @app.command(cls=Command)
@@ -57,6 +66,8 @@ def explain(
     groups: Groups = None,
     limit: Limit = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     svg: Annotated[Path | None, typer.Option("--svg", help="Draw the plan to this file too, as SVG.")] = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart for Markdown instead.")] = False,
     as_json: AsJson = False,
@@ -70,7 +81,12 @@ def explain(
         )
     form = plans.Form(as_json, mermaid, svg)
     if batch is None:
-        plans.explain_next(pipeline, root_of(store), settings_of(scheme, groups, limit, settings), form)
+        plans.explain_next(
+            pipeline,
+            root_of(store),
+            settings_of(scheme, groups, limit, settings, begin_anew=begin_anew, go_on=go_on),
+            form,
+        )
     else:
         plans.explain_batch(pipeline, root_of(store), batch, form)
 
@@ -89,6 +105,8 @@ def diff(
     groups: Groups = None,
     limit: Limit = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two plans: what changed, which keys change hands, and whether results stay the same. Stores nothing."""
@@ -96,7 +114,7 @@ def diff(
 
     match plans:
         case [pipeline, old, new]:
-            asked = settings_of(scheme, groups, limit, settings)
+            asked = settings_of(scheme, groups, limit, settings, begin_anew=begin_anew, go_on=go_on)
             diff.compare_batches(pipeline, old, new, root_of(store), asked, as_json=as_json)
         case [old, new]:
             diff.compare_files(old, new, as_json=as_json)
@@ -113,6 +131,8 @@ def run(
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
@@ -127,7 +147,9 @@ def run(
     from cli import batches
 
     runs = runner(kind or RunnerKind.at(master), master, memory)
-    options = batches.RunOptions(settings_of(scheme, groups, limit, settings, accept_loss), runs, docs, again)
+    options = batches.RunOptions(
+        settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on), runs, docs, again
+    )
     batches.run(pipeline, root_of(store), options, until_done=until_done, as_json=as_json)
 
 
@@ -273,10 +295,12 @@ def replan(
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
     settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
     """Give up the open batch and plan its records again, as the pipeline and its input are now."""
     from cli import batches
 
-    asked = settings_of(scheme, groups, limit, settings, accept_loss)
+    asked = settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on)
     batches.replan(pipeline, root_of(store), asked, why, as_json=as_json)

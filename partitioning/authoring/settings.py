@@ -45,6 +45,8 @@ class Settings(Value, frozen=True):
     Tasks are grouped into `groups` task groups in each wave by `grouper`, a built-in name or an import path.
     `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
     partitions whose first batch begins later than their first offset. Offsets in `accept_loss` may be gone unread.
+    Steps in `begin_anew` begin with nothing if they are new or changed; those in `go_on` go on from what they kept if
+    something before them changed.
     """
 
     scheme: Scheme | None = None
@@ -56,6 +58,8 @@ class Settings(Value, frozen=True):
     limit: int | None = None
     starts: Mapping[str, int] = field(default_factory=dict)
     accept_loss: tuple[OffsetRange, ...] = ()
+    begin_anew: tuple[str, ...] = ()
+    go_on: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:
@@ -92,6 +96,8 @@ class Settings(Value, frozen=True):
         groups: int | None = None,
         limit: int | None = None,
         accept_loss: Sequence[str] = (),
+        begin_anew: Sequence[str] = (),
+        go_on: Sequence[str] = (),
         base: Settings | None = None,
     ) -> Settings:
         """Settings from what a command line or an Airflow form holds; what is not given there is that of `base`.
@@ -118,7 +124,11 @@ class Settings(Value, frozen=True):
         losses = tuple(_taken(_range, text, "accept_loss", findings) for text in accept_loss)
         if findings:
             raise Refused(*findings)
-        changes |= {"accept_loss": (*base.accept_loss, *losses)}
+        changes |= {
+            "accept_loss": (*base.accept_loss, *losses),
+            "begin_anew": (*base.begin_anew, *begin_anew),
+            "go_on": (*base.go_on, *go_on),
+        }
         return replace(base, scheme=schemes.pop("", base.scheme), schemes=schemes, **changes)
 
 
@@ -240,6 +250,12 @@ def _named(table: Parser) -> Parser:
     return parse
 
 
+def _texts(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise Refused(Finding(Kind.SETTING, f"{value!r} is no list", place, "write the names in brackets"))
+    return tuple(_text(inner, place) for inner in value)
+
+
 _STAGE: Mapping[str, Parser] = {"scheme": _scheme, "partitioner": _partitioner}
 _FILE = _table(
     {
@@ -248,6 +264,8 @@ _FILE = _table(
         "grouper": _text,
         "limit": _number(RECORDS),
         "starts": _starts,
+        "begin_anew": _texts,
+        "go_on": _texts,
         "stages": _named(_table(_STAGE)),
         "steps": _named(_table({**_STAGE, "fan_in": _number(FAN_IN)})),
     }

@@ -74,6 +74,10 @@ def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
         yield "limit", settings.limit
     if settings.starts:
         yield "starts", settings.starts
+    if settings.begin_anew:
+        yield "begin_anew", settings.begin_anew
+    if settings.go_on:
+        yield "go_on", settings.go_on
 
 
 def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:

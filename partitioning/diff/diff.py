@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from partitioning.diff.declarations import Change, changes
+from partitioning.diff.kept_states import StateChange, state_changes
 from partitioning.diff.moved_keys import Handover, Part, handovers, moved
 from partitioning.diff.tables import Results, results
 from partitioning.explain.reasons import move_reason
@@ -23,6 +24,7 @@ class Diff(Value, frozen=True):
     handovers: tuple[Handover, ...]
     moves: tuple[TaskMove, ...]
     results: Results
+    states: tuple[StateChange, ...] = ()
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -44,12 +46,26 @@ def diff(before: Plan, now: Plan) -> Diff:
         handovers(before, now),
         moved(before, now),
         results(before, now),
+        tuple(state_changes(before, now)),
     )
 
 
 def diff_sections(difference: Diff) -> tuple[Section, ...]:
-    """The diff as tables: keys and state that change hands and tasks that move, if any do; and all changes."""
-    return (*_handovers(difference), *moves_section(difference.moves), _changes(difference))
+    """The diff as tables: steps that do not simply go on, keys and state that change hands and tasks that move, if any
+    do; and all changes."""
+    return (
+        *states_section(difference.states),
+        *_handovers(difference),
+        *moves_section(difference.moves),
+        _changes(difference),
+    )
+
+
+def states_section(states: tuple[StateChange, ...]) -> Iterator[Section]:
+    """The steps that begin anew, or go on though something changed before them, if there are any."""
+    if states:
+        rows = [(each.step, each.fate, "; ".join(each.why), ", ".join(each.tables)) for each in states]
+        yield section("State that does not simply go on", ("step", "it", "why", "tables that come from it"), rows)
 
 
 def moves_section(moves: tuple[TaskMove, ...]) -> Iterator[Section]:

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.cosets.assignment import Assignment
-from partitioning.diff.diff import diff, diff_sections, moves_section
+from partitioning.diff.diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
 from partitioning.explain.reasons import exchange_reason, stage_reason
@@ -28,15 +28,19 @@ from partitioning.model.plan import (
 )
 from partitioning.model.tasks import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
+from partitioning.values import replace
 
 
 def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
-    """The plan for people: streams, exchanges, the tasks of each stage, task groups, result tables, changes.
+    """The plan for people: steps that do not simply go on from what they kept, streams, exchanges, the tasks of each
+    stage, task groups, result tables, changes.
 
     `previous` is the plan to compare with. Long lists are cut and say how much they leave out.
     """
     groups, records = {task: group.group for group in plan.groups for task in group.tasks}, plan.records
+    difference = diff(previous, plan) if previous else None
     return (
+        *(states_section(difference.states) if difference else ()),
         _streams(plan, records),
         *missing(plan),
         *_exchanges(plan),
@@ -44,7 +48,7 @@ def explain(plan: Plan, previous: Plan | None = None) -> tuple[Section, ...]:
         *_more_stages(plan),
         _groups(plan, records),
         _results(plan),
-        *_changes(plan, previous),
+        *_changes(plan, difference),
     )
 
 
@@ -288,9 +292,9 @@ def _mode(write: PlannedWrite) -> str:
     return "" if mode is Mode.APPEND else f"{mode}, all rows anew" if write.anew else mode
 
 
-def _changes(plan: Plan, previous: Plan | None) -> Iterator[Section]:
-    if previous is not None:
-        yield from diff_sections(diff(previous, plan))
+def _changes(plan: Plan, difference: Diff | None) -> Iterator[Section]:
+    if difference is not None:
+        yield from diff_sections(replace(difference, states=()))
         return
     yield from moves_section(plan.moves)
     yield Section("Changes", ("what", "before", "now"), (), ("There is no earlier plan to compare with.",))

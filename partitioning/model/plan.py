@@ -316,6 +316,8 @@ class Plan(Document, frozen=True):
     later than their first offset. `losses` are offsets that are gone unread and that somebody accepted to lose; plans
     without any do not say it. `remembered` is what earlier batches read and this one does not go on from; plans that
     were made before plans had it do not say it. `forgotten` is what somebody asked to be forgotten before this batch.
+    Of the steps that keep something, those in `anew` begin with nothing and those in `on` go on although what is
+    before them changed, as somebody asked for by name.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -335,6 +337,8 @@ class Plan(Document, frozen=True):
     losses: tuple[OffsetRange, ...] | UnsetType = UNSET
     remembered: tuple[Read, ...] | UnsetType = UNSET
     forgotten: tuple[Forgotten, ...] | UnsetType = UNSET
+    anew: tuple[str, ...] | UnsetType = UNSET
+    on: tuple[str, ...] | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:

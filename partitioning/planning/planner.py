@@ -20,6 +20,7 @@ from partitioning.model.plan import Plan, PlannedStream, StateInput, TaskGroup, 
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.arrivals import arrivals
+from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
@@ -42,6 +43,8 @@ class Basis(TypedDict, total=False):
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
     which may have been abandoned. `ends` say up to where all streams were read, if not just as `published` says
     itself, without what was `forgotten` since. `statistics` and `locality` are those of the last batch that ran.
+    `rows` are how many each result table has that the pipeline has written before; the batch is of what is `named` so,
+    the pipeline itself unless it is a backfill's.
     """
 
     batch: int
@@ -53,6 +56,8 @@ class Basis(TypedDict, total=False):
     statistics: Statistics | None
     locality: Locality | None
     kept: Kept | None
+    rows: Mapping[str, int]
+    named: str | None
 
 
 def plan_batch(
@@ -101,9 +106,12 @@ def plan_arrived(
     statistics: Statistics | None = None,
     locality: Locality | None = None,
     kept: Kept | None = None,
+    rows: Mapping[str, int] | None = None,
+    named: str | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
+    begin = settled(named or pipeline.name, pipeline.graph, streams, published, settings, rows)
     graph, moved = cuts(spread(pipeline, settings, known), known)
     staged = cut(
         pipeline,
@@ -117,6 +125,8 @@ def plan_arrived(
         batch=batch,
         streams=streams,
         kept=kept,
+        anew=begin.anew,
+        named=named,
     )
     plan = Plan(
         pipeline.name,
@@ -133,6 +143,8 @@ def plan_arrived(
         losses=_losses(streams, settings) or UNSET,
         remembered=ends.then(Ends.by(batch, streams)).remembered(),
         forgotten=tuple(forgotten) or UNSET,
+        anew=begin.anew or UNSET,
+        on=begin.on or UNSET,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))

@@ -87,7 +87,7 @@ def _changed(steps: Iterable[Step], inputs: Iterable[Input]) -> Iterable[Finding
                 Kind.STATE_CHANGED,
                 f"its columns are not those of this batch: {listed}",
                 f"state of {read.step}, left by batch {read.batch}",
-                "rename the step to begin anew, or change it back",
+                "cast them to what they were, or give the step another name and ask for that with --begin-anew",
                 about(listed=listed),
             )
 

@@ -69,7 +69,9 @@ def test_a_renamed_step_empties_no_table_until_it_is_asked_for_by_name(shop: Sho
     assert refused.exit_code == 3, refused.output
     fate = "table 'worth' has 40 rows and would have only those of keys that come from now on"
     assert f"the step keeps nothing yet, and is to begin with nothing; {fate}" in plain(refused)
-    assert "name it 'totals' again, as it does the same; or ask for it by name: --begin-anew sums" in plain(refused)
+    then = "name it 'totals' again, as it does the same; or ask for it by name: `coset plan "
+    assert then in plain(refused)
+    assert "worth.py --begin-anew sums`" in plain(refused)
     assert len(shop.worth()) == 40
 
 
@@ -85,7 +87,7 @@ def test_what_is_asked_for_by_name_is_said_first_and_done(shop: Shop) -> None:
 def test_a_filter_that_is_corrected_is_seen_and_gone_on_with_by_name(shop: Shop) -> None:
     refused = plain(shop.typed("run", condition="amount >= 0"))
     assert "changed from filter amount > 0 to filter amount >= 0" in refused
-    assert "ask for that by name: --go-on totals" in refused
+    assert "worth.py --go-on totals`" in refused
     ran = shop.typed("run", "--go-on", "totals", condition="amount >= 0")
     assert ran.exit_code == 0, ran.output
     assert shop.worth() == {f"c{number}": 20 if number == 1 else 10 for number in range(40)}

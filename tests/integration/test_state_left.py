@@ -149,7 +149,7 @@ def test_a_step_that_is_changed_does_not_go_on(
     (finding,) = (finding for finding in refused.value.findings if finding.what == what)
     assert finding.where == "state of totals, left by batch 0"
     assert "change it back" in finding.then
-    assert "--begin-anew totals: table 'totals' has 5 rows, and those to come would know nothing" in finding.then
+    assert "`coset plan kept --begin-anew totals`: table 'totals' has 5 rows, and those to come would" in finding.then
 
 
 def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for(

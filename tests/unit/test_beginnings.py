@@ -94,8 +94,9 @@ def test_a_change_before_a_step_is_seen_as_one_of_the_step(case: str) -> None:
     assert finding.startswith("its input ")
     assert says in finding
     assert "state of totals, left by batch 0" in finding
-    assert "change it back; or, if what it kept is still right, ask for that by name: --go-on totals; or" in finding
-    assert "--begin-anew totals: table 'totals' has rows and would have only those of keys that come" in finding
+    assert "if what it kept is still right, ask for that by name: `coset plan p --go-on totals`" in finding
+    fate = "table 'totals' has rows and would have only those of keys that come from now on"
+    assert finding.endswith(f"for a new beginning ask for it by name: `coset plan p --begin-anew totals`: {fate}")
 
 
 @pytest.mark.parametrize("case", CHANGED)
@@ -193,7 +194,7 @@ def test_a_step_that_is_renamed_below_a_table_that_has_rows_is_refused_until_ask
     assert finding == (
         f"the step keeps nothing yet, and is to begin with nothing; {fate}\n"
         "  where: step 'sums', which batch 0 did not have\n"
-        f"  next:  name it 'totals' again, as it does the same; or ask for it by name: --begin-anew sums: {fate}"
+        "  next:  name it 'totals' again, as it does the same; or ask for it by name: `coset plan p --begin-anew sums`"
     )
     plan = next_batch(renamed, begin_anew=("sums",))
     (change,) = diff(planned(plain, 10), plan).states
@@ -250,7 +251,7 @@ def test_a_table_that_is_not_kept_any_more_is_refused_if_its_first_records_are_i
     with pytest.raises(Refused, match="declare it with kept=True again") as no:
         plan_of(seats(kept=False), then, batch=1, published=first)
     assert [finding.where for finding in no.value.findings] == ["planes-0", "planes-1"]
-    assert no.value.findings[0].then.endswith("ask for what the files have by name: --begin-anew planes.kept")
+    assert no.value.findings[0].then.endswith("for what the files have: `coset plan p --begin-anew planes.kept`")
     asked = Settings(begin_anew=("planes.kept",))
     assert plan_of(seats(kept=False), then, batch=1, published=first, settings=asked)
     whole = [arrived("views", [20] * 4), arrived("planes", [300, 300])]

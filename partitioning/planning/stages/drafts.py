@@ -21,7 +21,6 @@ from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice
 from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
 from partitioning.planning.stages.ranges import unfit
-from partitioning.planning.stages.states import Kept
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import Part, Read, ReadKind, Waves
 from partitioning.values import Value, replace
@@ -63,14 +62,13 @@ class Draft(Value, frozen=True):
 
 
 class Basis(Value, frozen=True):
-    """What plans are made from, beside the pipeline: changed counts, the last published plan with its figures and
-    what it kept, and what the batch reads of each stream, as it is `planned`."""
+    """What plans are made from, beside the pipeline: changed counts, the last published plan with its figures, and
+    what the batch reads of each stream, as it is `planned`."""
 
     changeovers: Mapping[str, Changeover]
     published: Plan | None
     statistics: Statistics | None
     batch: int
-    kept: Kept | None = None
     planned: Mapping[str, Sequence[PlannedPartition]] = field(default_factory=dict)
 
 

@@ -23,13 +23,15 @@ from partitioning.values import replace
 class Inputs:
     """The inputs of all stages. Exchanges have as many partitions as the stages that read them want."""
 
-    def __init__(self, graph: Graph, cuts: Mapping[str, Cut], drawn: Sequence[Draft], basis: Basis) -> None:
+    def __init__(
+        self, graph: Graph, cuts: Mapping[str, Cut], drawn: Sequence[Draft], basis: Basis, states: States
+    ) -> None:
         self._streams = {stream.name: stream for stream in graph.streams}
         self._steps = {step.name: step for step in graph.steps}
         self._keys = keys_of(graph)
         self._cuts = cuts
         self._changeovers = basis.changeovers
-        self._states = States(basis.published, basis.kept)
+        self._states = states
         reads = [(draft, read) for draft in drawn for read in draft.part.reads]
         self._left = {read.step for _, read in reads if read.kind is ReadKind.RESULT}
         self._homes = {step.name: draft for draft in drawn for step in draft.part.steps}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -24,7 +24,7 @@ from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Basis, Draft, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
-from partitioning.planning.stages.states import Kept
+from partitioning.planning.stages.states import Kept, States
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -50,12 +50,15 @@ def cut(
     batch: int = 0,
     kept: Kept | None = None,
     streams: Sequence[PlannedStream] = (),
+    anew: Collection[str] = (),
+    named: str | None = None,
 ) -> Stages:
     """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
     `results` gives each table's columns, `streams` says what the batch reads. A stage that nothing was chosen for
     gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they `kept` in the
-    `published` plan. Where a stream had another partition count when it was read last, by its `ends`, records whose
+    `published` plan, but for those that begin `anew`. Where a stream had another partition count when it was read last,
+    by its `ends`, records whose
     place does not tell enough go through an exchange first, in a wave before all others.
 
     Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
@@ -69,9 +72,10 @@ def cut(
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
     planned = {stream.name: stream.partitions for stream in streams}
-    basis = Basis(changeovers(graph.streams, ends), published, statistics, batch, kept, planned)
+    states = States(published, kept, anew, settings.begin_anew, named or pipeline.name)
+    basis = Basis(changeovers(graph.streams, ends), published, statistics, batch, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
-    inputs = Inputs(graph, in_waves.moved, drawn, basis)
+    inputs = Inputs(graph, in_waves.moved, drawn, basis, states)
     stages = _stages(graph, drawn, inputs, results, findings, planned, published)
     leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
     first, moves = _changeover(graph, drawn, inputs)

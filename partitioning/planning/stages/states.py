@@ -7,13 +7,14 @@ row is written again a few times only (Bentley and Saxe's logarithmic method; LS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import gcd
 
+from partitioning.commands import PlanAsking
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Keeps, Op, Step, state_of
+from partitioning.model.graph import Keeps, Step, state_of
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
@@ -45,13 +46,30 @@ class Kept(Value, frozen=True):
 
 
 class States:
-    """The states that the last published batch left, by step."""
+    """The states that the last published batch left, by step, but for those of steps that begin `anew`.
 
-    def __init__(self, published: Plan | None, kept: Kept | None) -> None:
+    Of those that are `asked` to, others do so too whose keys lie otherwise now.
+    """
+
+    def __init__(
+        self,
+        published: Plan | None,
+        kept: Kept | None,
+        anew: Collection[str] = (),
+        asked: Collection[str] = (),
+        named: str = "",
+    ) -> None:
+        self._named = named
         self._batch = published.batch if published else 0
         self._kept = kept
         stages = published.stages if published else ()
-        self._steps = {step.name: (step, step.state) for stage in stages for step in stage.steps if step.state}
+        self._asked = asked
+        self._steps = {
+            step.name: (step, step.state)
+            for stage in stages
+            for step in stage.steps
+            if step.state and step.name not in anew
+        }
         self._read = {read.step: read for stage in stages for read in stage.inputs if isinstance(read, StateInput)}
 
     def left(self) -> Iterator[tuple[Step, StateInput]]:
@@ -69,7 +87,7 @@ class States:
             return None, step
         key_hash = _only(now) or KeyHash(step.key_format, MURMUR2)
         anew = Placement(key, key_hash.key_format, key_hash.hash, cosets)
-        read = self._input(step, step.state, anew)
+        read = None if self._lies_otherwise(step, now, cosets) else self._input(step, step.state, anew)
         placement = anew if read is None or read.unmerged < 0 else read.placement
         return read, replace(step, state=replace(step.state, placement=placement))
 
@@ -77,30 +95,23 @@ class States:
         """What keeps the step, in a stage of so many cosets, from going on from its state."""
         if not step.state or step.name not in self._steps:
             return
-        before, state = self._steps[step.name]
-        then = "rename the step to begin anew, or change it back"
-        if step.op is Op.TABLE:
-            then = "change it back, or leave kept= out for one batch: it begins anew then"
-        where = f"state of {step.name}, left by batch {self._batch}"
-        for noun, was, now_is in _meaning(before, step):
-            if was != now_is:
-                yield Finding(
-                    Kind.STATE_CHANGED,
-                    f"its {noun} changed from {was} to {now_is}",
-                    where,
-                    then,
-                    about(was=was, now_is=now_is),
-                )
-        lies = _placement(state)
-        if min(lies.partitions, cosets) > 1 and now != {lies.key_hash}:
+        if self._lies_otherwise(step, now, cosets) and step.name not in self._asked:
+            lies = _placement(self._steps[step.name][1])
             listed = " and ".join(sorted(map(_text, now)))
             yield Finding(
                 Kind.STATE_CHANGED,
                 f"its keys were placed by {_text(lies.key_hash)}, but its records are by {listed}",
-                where,
-                then,
+                f"state of {step.name}, left by batch {self._batch}",
+                ("change it back, or ask for a new beginning: ", PlanAsking(self._named, begin_anew=step.name)),
                 about(listed=listed),
             )
+
+    def _lies_otherwise(self, step: Step, now: KeyHashes, cosets: int) -> bool:
+        """Whether what a step kept lies by another hash than its records do."""
+        if step.name not in self._steps:
+            return False
+        lies = _placement(self._steps[step.name][1])
+        return min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
 
     def _input(self, step: Step, keeps: Keeps, anew: Placement) -> StateInput | None:
         if step.name not in self._steps:
@@ -168,19 +179,6 @@ def _merged(runs: Sequence[StateRun]) -> int:
 
 def _only(key_hashes: KeyHashes) -> KeyHash | None:
     return next(iter(key_hashes)) if len(key_hashes) == 1 else None
-
-
-def _meaning(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
-    """What state depends on, of the step that left it and of the one that goes on."""
-    yield "operation", before.op, now.op
-    yield "key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"
-    yield "columns", _columns(before), _columns(now)
-
-
-def _columns(step: Step) -> str:
-    if step.function and step.state:
-        return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
-    return ", ".join(step.expressions)
 
 
 def _text(key_hash: KeyHash | None) -> str:

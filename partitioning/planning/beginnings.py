@@ -1,0 +1,238 @@
+"""Beginnings: the steps that cannot simply go on from what they kept, because the pipeline is another now.
+
+Such a step begins with nothing, or goes on from rows that mean something else. It does so only if that was asked for
+by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from partitioning.authoring.settings import Settings
+from partitioning.commands import Command, PlanAsking
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.graph import Graph, Mode, Op, Step, Write
+from partitioning.model.plan import Plan, PlannedStream
+from partitioning.planning.origins import Origins, differences
+from partitioning.sections import many
+from partitioning.values import Value
+
+
+class Beginning(Value, frozen=True):
+    """A step that keeps something, and why it cannot go on.
+
+    It is new, perhaps the step `renamed` of the last batch, or has `changes`: what, as it was, as it is. Only where
+    the step `itself` is as it was can it go on all the same. `tables` are those that come from it.
+    """
+
+    step: str
+    tables: tuple[Write, ...]
+    changes: tuple[tuple[str, str, str], ...] = ()
+    itself: bool = False
+    renamed: str = ""
+
+
+class Settled(Value, frozen=True):
+    """The steps that begin `anew` and those that go `on` although what is before them changed, as it was asked for."""
+
+    anew: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The graph that a plan has in its stages."""
+    stages = [stage for stage in plan.stages if not stage.unifies]
+    return Graph(
+        tuple(stream.declared for stream in plan.streams),
+        tuple(step for stage in stages for step in stage.steps),
+        tuple(write.declared for write in plan.writes()),
+    )
+
+
+def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> Iterator[Beginning]:
+    """The steps that cannot simply go on from what those `before` kept; `written` are the tables that have rows."""
+    kept = {step.name: step for step in before.steps if step.state}
+    were, are = Origins(before), Origins(now)
+    for step in now.steps:
+        if not step.state:
+            continue
+        tables = tuple(write for write in now.writes if write.table in written and _comes(now, write.step, step.name))
+        if step.name not in kept:
+            # One that keeps a table reads all of it first.
+            if tables and step.op is not Op.TABLE:
+                yield Beginning(step.name, tables, renamed=_renamed(step, now, kept, were, are))
+            continue
+        was = kept[step.name]
+        itself = tuple(_itself(was, step))
+        changes = (*itself, *_before(was, step, were, are))
+        if changes:
+            yield Beginning(step.name, tables, changes, bool(itself))
+
+
+def settled(
+    pipeline: str,
+    now: Graph,
+    streams: Sequence[PlannedStream],
+    published: Plan | None,
+    settings: Settings,
+    rows: Mapping[str, int] | None = None,
+) -> Settled:
+    """Which steps begin anew, and which go on although what is before them changed, as the settings ask for.
+
+    `rows` are those that the result tables have. Raises Refused, with all findings, if a step would do so unasked.
+    """
+    findings = list(_unknown(now, published, settings))
+    anew, on = list[str](), list[str]()
+    if published is not None:
+        before = graph_of(published)
+        written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
+        written |= rows or {}
+        written = {table: count for table, count in written.items() if count != 0}
+        for beginning in beginnings(now, before, written):
+            if beginning.step in settings.begin_anew:
+                anew.append(beginning.step)
+            elif beginning.step in settings.go_on and beginning.changes and not beginning.itself:
+                on.append(beginning.step)
+            else:
+                findings.extend(_findings(pipeline, beginning, published, now, written))
+        findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
+    if findings:
+        raise Refused(*findings)
+    return Settled(tuple(anew), tuple(on))
+
+
+def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator[Finding]:
+    keeping = {step.name for step in now.steps if step.state}
+    gone = {step.name for stage in published.stages for step in stage.steps if step.state} if published else set()
+    for setting, names in (("begin_anew", settings.begin_anew), ("go_on", settings.go_on)):
+        for name in names:
+            if name not in keeping | gone:
+                listed = ", ".join(sorted(keeping)) or "none does"
+                yield Finding(
+                    Kind.STATE_NONE,
+                    f"there is no step {name!r} that keeps anything",
+                    setting,
+                    f"name one that does: {listed}",
+                    about(step=name),
+                )
+
+
+def _findings(
+    pipeline: str, beginning: Beginning, published: Plan, now: Graph, written: Mapping[str, int | None]
+) -> Iterator[Finding]:
+    name = beginning.step
+    fates = "; ".join(_fate(write, name, written[write.table]) for write in beginning.tables)
+    anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
+    if not beginning.changes:
+        back = f"name it {beginning.renamed!r} again, as it does the same; or " if beginning.renamed else ""
+        yield Finding(
+            Kind.STATE_BEGINS,
+            f"the step keeps nothing yet, and is to begin with nothing; {fates}",
+            f"step {name!r}, which batch {published.batch} did not have",
+            (back, *anew),
+            about(step=name, renamed=beginning.renamed, tables=[write.table for write in beginning.tables]),
+        )
+        return
+    step = next(step for step in now.steps if step.name == name)
+    new_beginning: tuple[str | Command, ...] = ("; or for a new beginning ", *anew, f": {fates}" if fates else "")
+    for noun, was, is_now in beginning.changes:
+        then: tuple[str | Command, ...] = (
+            "change it back, or make what it kept anew by a backfill of all batches",
+            *new_beginning,
+        )
+        if step.op is Op.TABLE:
+            then = ("change it back, or leave kept= out for one batch: it begins anew then",)
+        elif not beginning.itself:
+            on = PlanAsking(pipeline, go_on=name)
+            then = (
+                "change it back; if what it kept is still right, ask for that by name: ",
+                on,
+                "; if not, make it anew by a backfill of all batches",
+                *new_beginning,
+            )
+        yield Finding(
+            Kind.STATE_CHANGED,
+            f"its {noun} changed from {was} to {is_now}",
+            f"state of {name}, left by batch {published.batch}",
+            then,
+            about(noun=noun, was=was, now_is=is_now),
+        )
+
+
+def _fate(write: Write, step: str, rows: int | None) -> str:
+    """What becomes of a table if a step that it comes from begins with nothing."""
+    has = f"table {write.table!r} has {'rows' if rows is None else many(rows, 'row')}"
+    if write.mode is Mode.UPSERT and write.step == step:
+        return f"{has} and would have only those of keys that come from now on"
+    return f"{has}, and those to come would know nothing of earlier batches"
+
+
+def _not_kept_any_more(
+    pipeline: str, streams: Sequence[PlannedStream], before: Graph, settings: Settings
+) -> Iterator[Finding]:
+    """Tables of which records are in no file any more, but in what was kept, which is not gone on from."""
+    kept = {step.inputs[0]: step.name for step in before.steps if step.op is Op.TABLE}
+    for stream in streams:
+        step = kept.get(stream.name)
+        if step is None or stream.declared.kept or not stream.declared.table or step in settings.begin_anew:
+            continue
+        for partition in stream.partitions:
+            if partition.beginning > 0:
+                yield Finding(
+                    Kind.STATE_BEGINS,
+                    f"the table is not kept any more, and its records before offset {partition.beginning:,} are in no "
+                    "file: the latest of their keys would be lost",
+                    f"{stream.name}-{partition.partition}",
+                    (
+                        "declare it with kept=True again, or ask by name for what the files have: ",
+                        PlanAsking(pipeline, begin_anew=step),
+                    ),
+                    about(step=step, beginning=partition.beginning),
+                )
+
+
+def _comes(graph: Graph, name: str, step: str) -> bool:
+    """Whether the records of `name` come from a step."""
+    steps, todo, seen = {each.name: each for each in graph.steps}, [name], set[str]()
+    while todo:
+        if (at := todo.pop()) == step:
+            return True
+        if at in steps and at not in seen:
+            seen.add(at)
+            todo.extend(steps[at].inputs)
+    return False
+
+
+def _renamed(step: Step, now: Graph, kept: Mapping[str, Step], were: Origins, are: Origins) -> str:
+    """The step of the last batch that did the same under a name that is not there any more."""
+    there = {each.name for each in now.steps}
+    for name, was in kept.items():
+        if name not in there and not [*_itself(was, step), *_before(was, step, were, are)]:
+            return name
+    return ""
+
+
+def _before(was: Step, now: Step, were: Origins, are: Origins) -> Iterator[tuple[str, str, str]]:
+    """What has changed and does not show in what the step keeps: the records it is given, and its function."""
+    if was.function != now.function:
+        yield "function", was.function or "none", now.function or "none"
+    for old, new in differences(were.of_inputs(was), are.of_inputs(now)):
+        yield f"input {new.name}", str(old), str(new)
+
+
+def _itself(before: Step, now: Step) -> Iterator[tuple[str, str, str]]:
+    """What a step was and is, as far as what it keeps depends on it."""
+    for noun, was, is_now in (
+        ("operation", before.op.value, now.op.value),
+        ("key", f"{before.key} ({before.key_format})", f"{now.key} ({now.key_format})"),
+        ("columns", _columns(before), _columns(now)),
+    ):
+        if was != is_now:
+            yield noun, was, is_now
+
+
+def _columns(step: Step) -> str:
+    if step.function and step.state:
+        return ", ".join(f"{column.name} {column.type}" for column in step.state.columns)
+    return ", ".join(step.expressions)

@@ -1,0 +1,162 @@
+"""Origins: what a step's records come from, as a pipeline says it, so that two plans can be held against each other.
+
+What changes no record is left out: how streams are partitioned, read and moved, how merges are nested, names of steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+
+from partitioning.model.graph import Graph, Op, Step
+from partitioning.model.streams import NullKeys, Stream
+from partitioning.values import Value
+
+_JOIN = re.compile(r" (LEFT|FULL) JOIN ")
+_AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
+# Of these the first expression is a list of columns, of a cogroup each is.
+_LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
+
+
+class Origin(Value, frozen=True):
+    """A stream or step: `rows` says which records it gives of what it comes from, `columns` what is in them.
+
+    Two of one `identity` give the same records.
+    """
+
+    name: str
+    rows: str
+    columns: tuple[tuple[str, str], ...]
+    sources: tuple[Origin, ...]
+    identity: str
+
+    def __str__(self) -> str:
+        listed = ", ".join(text for _, text in self.columns)
+        if self.rows == Op.MERGE:
+            listed = " and ".join(source.name for source in self.sources)
+        return f"{self.rows}: {listed}" if listed else self.rows
+
+
+class Origins:
+    """The origins of all steps of a graph: a pipeline's own, or that of a plan."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._steps = {step.name: step for step in graph.steps}
+        self._streams = {stream.name: stream for stream in graph.streams}
+        self._known: dict[str, Origin] = {}
+
+    def of_inputs(self, step: Step) -> Origin:
+        """All that comes before a step."""
+        return self._made(step.name, "", (), self._flattened(step))
+
+    def _of(self, name: str) -> Origin:
+        if name not in self._known:
+            self._known[name] = self._found(name)
+        return self._known[name]
+
+    def _found(self, name: str) -> Origin:
+        if (stream := self._streams.get(name)) is not None:
+            return self._made(name, _stream(stream), (), ())
+        step = self._steps[name]
+        sources = self._flattened(step)
+        if _passes(step) and len(sources) == 1:
+            return sources[0]
+        return self._made(name, _rows(step), tuple(_columns(step)), sources)
+
+    def _flattened(self, step: Step) -> tuple[Origin, ...]:
+        """What a step reads; of a merge, what the merges in it read, in an order of its own."""
+        if step.op is not Op.MERGE:
+            return tuple(map(self._of, step.inputs))
+        inputs = (self._of(name) for name in step.inputs)
+        flat = (source for read in inputs for source in (read.sources if read.rows == Op.MERGE else (read,)))
+        return tuple(sorted(flat, key=lambda source: source.identity))
+
+    @staticmethod
+    def _made(name: str, rows: str, columns: tuple[tuple[str, str], ...], sources: tuple[Origin, ...]) -> Origin:
+        text = repr((rows, columns, [source.identity for source in sources]))
+        return Origin(name, rows, columns, sources, sha256(text.encode()).hexdigest())
+
+
+def differences(was: Origin, now: Origin) -> Iterator[tuple[Origin, Origin]]:
+    """The pairs of streams or steps, nearest first, in which two origins part; a further column is no difference."""
+    if was.identity == now.identity:
+        return
+    common = dict(was.columns).keys() & dict(now.columns).keys()
+    same = all(dict(was.columns)[name] == dict(now.columns)[name] for name in common)
+    if was.rows != now.rows or not same or len(was.sources) != len(now.sources):
+        yield was, now
+        return
+    for one, other in _paired(was.sources, now.sources):
+        yield from differences(one, other)
+
+
+def _paired(was: tuple[Origin, ...], now: tuple[Origin, ...]) -> Iterator[tuple[Origin, Origin]]:
+    """Sources that are beside each other, once those that are the same are left out."""
+    gone = [source for source in was if source.identity not in {other.identity for other in now}]
+    come = [source for source in now if source.identity not in {other.identity for other in was}]
+    if len(gone) == len(come):
+        return iter(zip(gone, come, strict=True))
+    return iter(zip(was, now, strict=True))
+
+
+def _stream(stream: Stream) -> str:
+    latest = ", the latest record of each key" if stream.table else ""
+    keyless = ", also records without a key" if stream.null_keys is NullKeys.OWN_TASK else ""
+    return f"{stream.name} by {stream.key} ({stream.key_format}){latest}{keyless}"
+
+
+def _passes(step: Step) -> bool:
+    """Whether it gives the records that it is given: a merge of one, a move, a table that nothing deletes from."""
+    return step.op in {Op.MERGE, Op.REPARTITION} or (step.op is Op.TABLE and not step.expressions)
+
+
+def _rows(step: Step) -> str:
+    if step.op is Op.MERGE:
+        return Op.MERGE.value
+    if step.function:
+        return f"{step.op} {step.function} by {step.key}"
+    texts = step.expressions[1:] if step.op in _LISTING else () if step.op is Op.COGROUP else step.expressions
+    op = step.op.value
+    if step.op is Op.TABLE:
+        # A table that is not kept leaves out by a filter what deletes.
+        op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
+    if step.op is Op.JOIN:
+        op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
+    matters = step.rekeys or (step.keyed and step.op is not Op.TABLE)
+    by = f" by {step.key} ({step.key_format})" if matters else ""
+    return f"{op} {', '.join(texts)}".rstrip() + by
+
+
+def _columns(step: Step) -> Iterator[tuple[str, str]]:
+    """The columns that it makes, by name, each with its expression or, of a function's, its type."""
+    if step.function:
+        yield from ((column.name, f"{column.name} {column.type}") for column in step.columns)
+    elif step.op is Op.COGROUP:
+        for number, text in enumerate(step.expressions):
+            yield from ((f"{number}.{name}", item) for name, item in _items(text).items())
+    elif step.op in _LISTING:
+        yield from _items(step.expressions[0]).items()
+
+
+def _items(text: str) -> Mapping[str, str]:
+    """The expressions of a list by the names that they give.
+
+    >>> dict(_items("a, greatest(b, 1) AS c, 'x, y' AS d"))
+    {'a': 'a', 'c': 'greatest(b, 1) AS c', 'd': "'x, y' AS d"}
+    """
+    items, depth, quoted, start = list[str](), 0, "", 0
+    for place, sign in enumerate(text):
+        if quoted:
+            quoted = "" if sign == quoted else quoted
+        elif sign in "'\"":
+            quoted = sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        elif sign == "," and depth == 0:
+            items.append(text[start:place])
+            start = place + 1
+    listed = (" ".join(item.split()) for item in (*items, text[start:]))
+    return {found[1] if (found := _AS.search(item)) else item: item for item in listed}
