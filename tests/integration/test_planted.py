@@ -15,12 +15,14 @@ from tests.real_batches import delays, land_flights, land_planes, stored
 from tests.running import run_and_publish
 
 
-def planted(store: S3Store, ref: BatchRef, function: str) -> BatchRef:
-    """The stored plan, valid in itself, with `function` in the place of each hash."""
+def planted(store: S3Store, ref: BatchRef, function: str, of: str = '"murmur2"') -> BatchRef:
+    """The stored plan, valid in itself, with `function` in the place of each hash, or of something else."""
     key = ref.plan_uri.removeprefix(f"{store.root}/")
     data = store.get(key)
     assert data is not None
-    document = json.loads(unpack(data, key).replace(b'"murmur2"', f'"{function}"'.encode()))
+    document = json.loads(
+        unpack(data, key).replace(of.encode(), (f'"{function}"' if of[0] == '"' else function).encode())
+    )
     del document["digest"]
     digest = digest_of(canonical(document))
     store.put(key, pack(canonical(document | {"digest": digest})))
@@ -48,3 +50,23 @@ def test_what_the_deployment_allows_is_called(store: S3Store, tmp_path: Path, mo
     with pytest.raises(Refused):
         run_and_publish(ref, tmp_path / "docs")
     assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "(SELECT count(*) FROM read_text('/etc/hostname'))",
+        "(SELECT count(*) FROM read_csv('/etc/passwd'))",
+        "(SELECT count(*) FROM '/etc/passwd')",
+        "getenv('HOME')",
+    ],
+)
+def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: S3Store, tmp_path: Path) -> None:
+    land_flights(store, ["N1"])
+    land_planes(store)
+    ref = planted(store, stored(store, delays(store)), f"{sql} AS flights", "count(*) AS flights")
+    with pytest.raises(Refused) as caught:
+        run_and_publish(ref, tmp_path / "docs")
+    finding = caught.value.findings[0]
+    assert finding.what.startswith("SQL failed: ")
+    assert finding.where.startswith("step ")

@@ -46,3 +46,15 @@ def test_the_next_step_names_the_pipeline_as_the_user_does(tmp_path: Path) -> No
     assert shown().says(("see ", Status("views_of_users"))) == f"see `coset status '{file}'`"
     # Another pipeline, of which the finding is, has its own name.
     assert shown().says(Status("views_of_nobody")) == "`coset status views_of_nobody`"
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [(b"x = 1\0\n", ""), (b"# coding: nonsense\nx = 1\n", ""), (b"\xff\xfe x = 1\n", ":1"), (b"x = (\n", ":1")],
+)
+def test_a_file_that_is_no_python_is_named(source: bytes, line: str, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_bytes(source)
+    with pytest.raises(Refused, match="the pipeline's file fails: SyntaxError: ") as caught:
+        load(str(file))
+    assert caught.value.findings[0].where == f"{file}{line}"

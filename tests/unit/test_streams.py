@@ -1,0 +1,104 @@
+"""Where a command's words go: a file that is full, a pipe that nobody reads, nothing at all; and Ctrl-C meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+WORDS = ("assign", "--stream", "views=8", "--stream", "clicks=12")
+WRONG = ("assign", "--stream", "views=0")
+
+
+def coset(words: tuple[str, ...], redirected: str = "") -> subprocess.CompletedProcess[str]:
+    line = f'"{sys.executable}" -m cli.main {" ".join(words)} {redirected}'
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("words", [WORDS, (*WORDS, "--json")], ids=["text", "json"])
+def test_a_full_disk_is_a_finding(words: tuple[str, ...]) -> None:
+    done = coset(words, "> /dev/full")
+    assert done.returncode == 6
+    told = done.stderr
+    if "--json" in words:
+        (finding,) = json.loads(told)["findings"]
+        told = f"{finding['what']}\n  where: {finding['where']}\n"
+    assert "the output cannot be written: No space left on device\n  where: standard output\n" in told
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_has_gone_is_no_error_to_tell() -> None:
+    done = coset(("assign", "--stream", "views=20000", "--scheme", "max"), "| head -1; exit ${PIPESTATUS[0]}")
+    assert (done.returncode, done.stderr) == (141, "")
+    assert done.stdout == "Scheme max: 20000 tasks\n"
+
+
+def test_output_that_is_closed_is_wanted_by_nobody() -> None:
+    assert (coset(WORDS, ">&-").returncode, coset(WORDS, ">&- 2>&-").returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", ">&- 2>&- <&-"])
+def test_the_exit_code_tells_even_if_words_cannot(redirected: str) -> None:
+    assert coset(WRONG, redirected).returncode == 3
+
+
+IMPORTING = """
+import sys
+from cli.interrupts import hold_while_importing
+
+hold_while_importing()
+sys.path.insert(0, sys.argv[1])
+try:
+    import swallowing
+    for _ in range(100):
+        import time
+        time.sleep(0.1)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted", getattr(sys.modules.get("swallowing"), "whole", False))
+"""
+
+
+def interrupted(module: str, folder: Path, *after: float) -> tuple[str, float]:
+    """What is printed if Ctrl-C comes while the module is imported, so many seconds after it began; and how long it
+    took from then on."""
+    (folder / "swallowing.py").write_text(f"import time\nprint('imports', flush=True)\n{module}\nwhole = True\n")
+    process = subprocess.Popen([sys.executable, "-c", IMPORTING, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "imports\n"
+    for seconds in after:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    said = process.communicate(timeout=60)[0].strip()
+    return said, time.monotonic() - began
+
+
+# As a library that catches everything, or a callback of the interpreter's.
+SWALLOWING = """
+try:
+    time.sleep({})
+except BaseException:
+    pass
+"""
+
+
+def test_ctrl_c_is_not_swallowed_by_an_import(tmp_path: Path) -> None:
+    assert interrupted(SWALLOWING.format(1), tmp_path, 0.2)[0] == "interrupted True"
+
+
+def test_ctrl_c_ends_an_import_that_takes_too_long(tmp_path: Path) -> None:
+    said, took = interrupted("time.sleep(60)", tmp_path, 0.2)
+    assert said == "interrupted False"
+    assert took < 15
+
+
+def test_a_second_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
+    said, took = interrupted("time.sleep(60)", tmp_path, 0.2, 0.2)
+    assert said == "interrupted False"
+    assert took < 1.5
