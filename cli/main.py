@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 
+from cli import interrupts, streams
 from cli.app import app
 
 # In the order in which they are listed.
@@ -18,6 +19,8 @@ def main() -> None:
     """The entry point of the `coset` command."""
     # Importing makes many objects that stay: to look for garbage among them, at Python's usual pace, takes a second.
     gc.set_threshold(50_000, 20, 100)
+    streams.take_over()
+    interrupts.hold_while_importing()
     # So that a terminated command, too, ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     app()

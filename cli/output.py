@@ -31,7 +31,11 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                # What cannot be written is told like all else that is wrong.
+                sys.stdout.flush()
         except CosetError as error:
             show_error(error, as_json=bool(ctx.params.get("as_json")))
             ctx.exit(error.exit_code)

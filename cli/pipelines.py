@@ -87,7 +87,7 @@ def _brief(error: BaseException) -> str:
 
 def _line(error: BaseException, path: Path) -> str:
     """The last line of the pipeline's own file that the error came through."""
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"{error.filename}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f"{path}:{lines[-1]}" if lines else str(path)

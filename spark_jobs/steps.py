@@ -54,7 +54,8 @@ class Steps(Relations):
             elif step.keeps_its_rows:
                 self._goes_on(step)
             else:
-                create_views(connection, [step])
+                with self.errors(f"step {step.name!r}"):
+                    create_views(connection, [step])
 
     def table(self, write: PlannedWrite) -> pa.RecordBatchReader:
         """The rows of a result table, to be read before any others are asked for."""
