@@ -1,0 +1,123 @@
+"""Stores that released versions wrote: the next batches go on from them, with their state, tables and offsets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from batches import steps
+from batches.publication import abandon
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.plan import Plan
+from tests.batches import rows
+from tests.released import STATES, clicks, first, land, members, place, restore, shop
+from tests.running import run_and_publish
+
+Rows = list[tuple[object, ...]]
+PIPELINES: dict[str, Callable[[str], Pipeline]] = {"0.1.0": first, "0.2.0": shop}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", PIPELINES)
+def test_batches_go_on_from_what_a_released_version_left(version: str, state: str, s3: object, tmp_path: Path) -> None:
+    store, pipeline = restore(version, state), PIPELINES[version](f"{place(version, state)}/topics")
+    ledger = Ledger(store, pipeline.name)
+    before = {entry.key: entry.etag for entry in store.list("")}
+    old = planned(ledger, 1)
+    if (version, state) == ("0.1.0", "run"):
+        with pytest.raises(Refused, match="was run by an older version, whose digests of offsets were others"):
+            finish(pipeline, store, tmp_path)
+    finish(pipeline, store, tmp_path)
+    assert digest(planned(ledger, 1)) == digest(old)
+    check(store, version, batches=2)
+    for batch in (2, 3):
+        land(f"{place(version, state)}/topics", batch)
+        finish(pipeline, store, tmp_path, Settings.parse(scheme=[f"tasks({batch})"]))
+        check(store, version, batches=batch + 1)
+    assert [planned(ledger, batch).parent for batch in range(1, 4)] == [
+        digest(planned(ledger, batch)) for batch in range(3)
+    ]
+    now = {entry.key: entry.etag for entry in store.list("")}
+    documents = [key for key in before if key.startswith(f"{pipeline.name}/") and "/docs/" not in key]
+    assert {key: now.get(key) for key in documents} == {key: before[key] for key in documents}
+
+
+@pytest.mark.parametrize("version", PIPELINES)
+def test_an_open_batch_of_a_released_version_is_given_up_and_planned_anew(
+    version: str, s3: object, tmp_path: Path
+) -> None:
+    store, pipeline = restore(version, "planned"), PIPELINES[version](f"{place(version, 'planned')}/topics")
+    abandon(Ledger(store, pipeline.name), "another version")
+    finish(pipeline, store, tmp_path)
+    check(store, version, batches=2)
+
+
+def planned(ledger: Ledger, batch: int) -> Plan:
+    plan = ledger.plan(batch)
+    assert plan is not None
+    return plan
+
+
+def finish(pipeline: Pipeline, store: S3Store, docs: Path, settings: Settings | None = None) -> None:
+    """Run what is open or new, until nothing is left."""
+    while True:
+        ref, sentence = steps.plan(pipeline, store.root, settings or Settings())
+        if ref is None:
+            break
+        run_and_publish(ref, docs)
+    assert "nothing" in sentence.lower()
+
+
+def check(store: S3Store, version: str, batches: int) -> None:
+    """Hold each result table against all that landed."""
+    wanted = wanted_of_first(batches) if version == "0.1.0" else wanted_of_shop(batches)
+    for table, held in wanted.items():
+        # An upserted table says behind a row's columns where it lies.
+        there = [row[: len(held[0])] for row in rows(store.root, table)]
+        assert sorted(there, key=repr) == sorted(held, key=repr), table
+
+
+def wanted_of_first(batches: int) -> dict[str, Rows]:
+    return {"named": named(batches)}
+
+
+def named(batches: int) -> Rows:
+    """Each click with the town of its member as it was in that batch."""
+    made: Rows = []
+    towns: dict[str, str] = {}
+    for batch in range(batches):
+        towns.update(members(batch))
+        made.extend((member, click, towns[member]) for member, click, *_ in clicks(batch))
+    return made
+
+
+def wanted_of_shop(batches: int) -> dict[str, Rows]:
+    landed = [[*clicks(batch)] for batch in range(batches)]
+    records = [click for batch in landed for click in batch]
+    amounts: dict[str, list[int]] = defaultdict(list)
+    for member, _, _, amount, _ in records:
+        amounts[member].append(amount)
+    newest = {member: max(of_member(records, member), key=lambda click: click[2]) for member in amounts}
+    pages: Rows = []
+    for batch in landed:
+        shown = [page for *_, page in batch]
+        pages.extend((page, shown.count(page)) for page in sorted(set(shown)))
+    return {
+        "totals": [(member, sum(each), len(each)) for member, each in amounts.items()],
+        "newest": list(newest.values()),
+        "clicks_once": list(dict.fromkeys(records)),
+        "named": named(batches),
+        "pages": pages,
+    }
+
+
+def of_member(records: Sequence[tuple[str, int, int, int, str]], member: str) -> list[tuple[str, int, int, int, str]]:
+    return [record for record in records if record[0] == member]
