@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from batches.owners import Owner, adopt, check_owner
+from batches.owners import Owner, adopt, application, check_owner
 from batches.table_rules import check_rules
 from batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
 from partitioning.documents.document import digest
@@ -220,10 +220,6 @@ def entry_of(table: DeltaTable, metadata: Mapping[str, str]) -> dict[str, Any] |
 def newest_in(table: DeltaTable, pipeline: str, name: str) -> int | None:
     version: int | None = table.transaction_version(application(pipeline, name))
     return version
-
-
-def application(pipeline: str, table: str) -> str:
-    return f"{pipeline}:{table}"
 
 
 def path_in(file: Artefact) -> str:

@@ -47,6 +47,11 @@ class Owner(Value, frozen=True):
         return {PIPELINE: self.pipeline, STORE: self.store}
 
 
+def application(pipeline: str, table: str) -> str:
+    """The application whose transactions in a table's log are a pipeline's batches."""
+    return f"{pipeline}:{table}"
+
+
 def owner_of(table: DeltaTable) -> Owner | None:
     """Whom a table names as its owner, if it names anybody."""
     properties = table.metadata().configuration
@@ -65,7 +70,7 @@ def check_owner(table: DeltaTable, name: str, owner: Owner) -> None:
     if named is not None:
         whose = " of another store" if named.pipeline == owner.pipeline else f", not to {owner.pipeline!r}"
         raise _refused(table, f"the table belongs to pipeline {named.pipeline!r}{whose}", name, named.pipeline, owner)
-    wrote = sorted(_wrote(table))
+    wrote = sorted(_wrote(table, name, owner))
     if len(wrote) > 1:
         listed = " and ".join(map(repr, wrote))
         raise _refused(table, f"the pipelines {listed} wrote to the table, and it names no owner", name, None, owner)
@@ -94,9 +99,12 @@ def name_owner(table: DeltaTable, owner: Owner, metadata: dict[str, str]) -> Non
     )
 
 
-def _wrote(table: DeltaTable) -> set[str]:
-    """The pipelines whose batches or swaps a log has."""
-    return {entry["coset.pipeline"] for entry in table.history() if "coset.pipeline" in entry}
+def _wrote(table: DeltaTable, name: str, owner: Owner) -> set[str]:
+    """The pipelines whose batches or swaps a log has. Coset 0.1.0 named a pipeline in its transactions only."""
+    known = table.transaction_version(application(owner.pipeline, name)) is not None
+    return ({owner.pipeline} if known else set()) | {
+        entry["coset.pipeline"] for entry in table.history() if "coset.pipeline" in entry
+    }
 
 
 def _refused(table: DeltaTable, what: str, name: str, before: str | None, owner: Owner) -> Refused:

@@ -91,10 +91,11 @@ def audit(batch: BatchRef) -> str:
     """Make the audit tables from the receipts, if all planned files still are as they were before they were read.
 
     Raises Refused if a receipt is missing or is of another plan, and if a file is not as it was planned: nobody knows
-    which of the two was read, so the attempt is closed then, and the next run makes another from the same plan.
+    which of the two was read, so the attempt is closed then, and the next run makes another from the same plan. So it
+    is if a receipt is of a version whose digests were others.
     """
     from batches import audit as auditing  # noqa: PLC0415
-    from partitioning.documents.receipts import receipts  # noqa: PLC0415
+    from partitioning.documents.receipts import receipts, without_digests  # noqa: PLC0415
     from sources.pinned import not_as_planned  # noqa: PLC0415
 
     ledger, planned = batch.load()
@@ -102,7 +103,11 @@ def audit(batch: BatchRef) -> str:
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
     read = receipts(ledger, planned, attempt)
-    if findings := tuple(not_as_planned(planned.streams, planned.pipeline, were_read=True)):
+    findings = (
+        *not_as_planned(planned.streams, planned.pipeline, were_read=True),
+        *without_digests(ledger, planned, attempt, read),
+    )
+    if findings:
         ledger.close_attempt(planned.batch, attempt, canonical({"findings": to_builtins(findings)}))
         raise Refused(*findings)
     tables = auditing.audit_of(ledger, planned, attempt, read)

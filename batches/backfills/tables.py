@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from batches.backfills.held import files_held, held_in, missing
-from batches.delta import Change, added, application, carry_out, entry_of, newest_in
-from batches.owners import Owner
+from batches.delta import Change, added, carry_out, entry_of, newest_in
+from batches.owners import Owner, application
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store

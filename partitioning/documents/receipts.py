@@ -52,6 +52,16 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
     return tuple(stored)
 
 
+def without_digests(ledger: Ledger, plan: Plan, attempt: int, stored: Iterable[Receipt]) -> Iterator[Finding]:
+    """Receipts by which no offsets can be compared: they are of a version whose digests were others."""
+    for receipt in stored:
+        if any(not seen.digest for task in receipt.tasks for seen in task.partitions):
+            what = f"task group {receipt.group} was run by an older version, whose digests of offsets were others"
+            then = (Run(plan.pipeline), ": it runs the batch again, in a new attempt")
+            where = _where(ledger, plan, attempt, receipt.group)
+            yield Finding(Kind.DOCUMENT_FORMAT, what, where, then, about(group=receipt.group))
+
+
 def left_for(ledger: Ledger, plan: Plan, attempt: int, group: TaskGroup) -> Left:
     """What tasks of earlier waves left for those of a group, by their receipts, and those of earlier batches.
 
