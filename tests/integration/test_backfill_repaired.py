@@ -177,3 +177,15 @@ def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: S3Stor
     ref, _ = plan(pipeline, two_batches.root)
     assert ref is not None
     assert [part.end for part in steps.planned(pipeline, two_batches, one, 0).streams[0].partitions] == [4]
+
+
+def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: S3Store, tmp_path: Path) -> None:
+    values(two_batches, [12, 13, 14, 15], 100)
+    land(two_batches, [16, 17])
+    with pytest.raises(Refused, match="another file has the last of these offsets now"):
+        plan(counted(two_batches, "dense"), two_batches.root)
+    request = backfilled(two_batches, tmp_path, 1)
+    steps.swap(two_batches, request, digest(steps.comparison(two_batches, request)), "")
+    ref, _ = plan(counted(two_batches, "dense"), two_batches.root)
+    assert ref is not None
+    assert str(ref.load()[1].ranges()[0]) == "views-0@[16,18)"

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from msgspec import UNSET
+from typer.testing import CliRunner, Result
 
+from batches import steps
+from batches.ends import forget, forgettings
+from batches.planning import preview
+from cli.main import app
+from partitioning.documents.document import encode
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.explain.explain import explain
+from partitioning.hashes import placement_hash
+from partitioning.model.ends import Forgetting, Forgotten, What
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.sections import markdown
+from partitioning.values import replace
 from tests.changing import World
+from tests.landed import land_file
+from tests.real_batches import stored
+from tests.running import run_and_publish_unjudged, run_groups
 
 
 @pytest.fixture
@@ -83,3 +103,236 @@ def test_a_stream_that_comes_back_under_another_count_is_read_by_both(world: Wor
         "views changed from 4 to 6 partitions"
     ] * len([stage for stage in plan.stages if stage.changes])
     world.check()
+
+
+def remade(world: World, name: str, records: int, *, rows: int = 7) -> None:
+    """The topic is made anew: other records, from the first offset on, in files of so many."""
+    store = S3Store(world.source)
+    for entry in list(store.list(f"{name}/")):
+        store.delete(entry.key)
+    for partition in range(world.topics[name].count):
+        for first in range(0, records, rows):
+            numbers = list(range(1_000_000 + first, 1_000_000 + min(first + rows, records)))
+            key = key_in(partition, world.topics[name].count)
+            table = pa.table({"k": [key] * len(numbers), "number": pa.array(numbers, pa.int64())})
+            land_file(table, name, world.source, partition, first)
+
+
+def key_in(partition: int, count: int) -> str:
+    """A key that lies in a partition of so many."""
+    return next(key for key in (f"key-{n}" for n in range(1000)) if placement_hash(key) % count == partition)
+
+
+def refused(world: World) -> list[Finding]:
+    with pytest.raises(Refused) as caught:
+        preview(world.pipeline(), world.store)
+    return list(caught.value.findings)
+
+
+@pytest.mark.parametrize("rows", [7, 100])
+@pytest.mark.parametrize("left_out", [True, False])
+def test_a_topic_that_was_made_anew_with_more_records_is_refused(left_out: bool, rows: int, world: World) -> None:
+    if left_out:
+        world.read = ["views"]
+        world.send("views", 5)
+        world.batch()
+        world.read = ["views", "clicks"]
+    remade(world, "clicks", 30, rows=rows)
+    findings = refused(world)
+    assert len(findings) == 4
+    end = world.topics["clicks"].ends[0]
+    assert findings[0].what == (
+        f"clicks: clicks-0 was read up to offset {end} of the file clicks+0+0000000000.parquet, "
+        "and another file has the last of these offsets now"
+    )
+
+
+def test_a_topic_that_was_made_anew_with_fewer_records_is_refused(world: World) -> None:
+    remade(world, "clicks", 1)
+    assert {finding.what.partition(",")[0] for finding in refused(world)} == {"offsets end at 1"}
+
+
+def test_a_topic_that_was_made_anew_is_seen_in_a_partition_that_was_quiet_too(world: World) -> None:
+    for _ in range(3):
+        world.send("views", 40)
+        world.batch()
+    remade(world, "clicks", 30)
+    assert len(refused(world)) == 4
+
+
+def test_a_name_that_is_used_for_another_topic_elsewhere_is_refused(world: World) -> None:
+    world.read = ["views"]
+    world.send("views", 5)
+    world.batch()
+    world.read = ["views", "clicks"]
+    other = World(world.store)
+    other.source = f"{world.store.root}/elsewhere"
+    other.send("views", 100)
+    other.send("clicks", 100)
+    world.source = other.source
+    assert len(refused(world)) == 8
+
+
+def test_files_that_were_moved_elsewhere_as_they_are_go_on(world: World) -> None:
+    world.send("clicks", 10)
+    there, to = S3Store(world.source), S3Store(f"{world.store.root}/moved")
+    for entry in list(there.list("")):
+        to.put(entry.key, there.get(entry.key) or b"")
+        there.delete(entry.key)
+    world.source = to.root
+    world.batch()
+    world.check()
+
+
+def test_files_that_expired_after_they_were_read_are_none_of_it(world: World) -> None:
+    store = S3Store(world.source)
+    for entry in list(store.list("clicks/")):
+        store.delete(entry.key)
+    world.send("clicks", 20)
+    world.batch()
+    assert len(world.rows("clicks")) == 60
+    world.check()
+
+
+def test_a_partition_that_comes_back_with_other_files_is_refused(world: World) -> None:
+    for count in (8, 4):
+        world.recount("views", count)
+        world.send("views", 80)
+        world.batch()
+    world.recount("views", 8, back=False)
+    end = world.topics["views"].ends[6]
+    numbers = list(range(2_000_000, 2_000_000 + end + 5))
+    table = pa.table({"k": [f"key-{n}" for n in numbers], "number": pa.array(numbers, pa.int64())})
+    land_file(table, "views", world.source, 6, 0)
+    (finding,) = refused(world)
+    assert f"views-6 was read up to offset {end}" in finding.what
+
+
+# ---- forgetting
+
+
+def forgotten(world: World, stream: str, partition: int | None = None, what: What = What.POSITION) -> Forgetting:
+    return forget(Ledger(world.store, "changing"), stream, partition, what, "made anew")
+
+
+def test_a_topic_that_was_made_anew_is_read_from_its_beginning_once_it_is_forgotten(world: World) -> None:
+    remade(world, "clicks", 30)
+    made = forgotten(world, "clicks")
+    assert made.counted_twice == 40
+    plan = world.batch()
+    assert plan is not None
+    assert [str(one.offsets) for one in plan.forgot] == [
+        f"clicks-{number}@[0,{world.topics['clicks'].ends[number]})" for number in range(4)
+    ]
+    assert ranges(plan, "clicks") == [f"clicks-{number}@[0,30)" for number in range(4)]
+    assert "clicks-0@[0," in markdown(explain(plan)).partition("is forgotten: it is read from its beginning")[0]
+    # The batch after it goes on.
+    world.send("views", 5)
+    later = world.batch()
+    assert later is not None
+    assert later.forgot == ()
+    assert ranges(later, "clicks") == [f"clicks-{number}@[30,30)" for number in range(4)]
+
+
+def test_one_partition_is_forgotten_and_the_others_are_not(world: World) -> None:
+    forgotten(world, "clicks", 2)
+    world.send("clicks", 10)
+    plan = world.batch()
+    assert plan is not None
+    assert [partition.start == 0 for partition in plan.stream("clicks").partitions] == [False, False, True, False]
+
+
+def test_what_is_not_read_any_more_is_forgotten_too(world: World) -> None:
+    world.read = ["views"]
+    forgotten(world, "clicks")
+    world.send("views", 5)
+    plan = world.batch()
+    assert plan is not None
+    assert plan.ends.stream("clicks") is None
+
+
+def test_a_batch_that_was_planned_before_somebody_let_it_forget_is_refused(world: World) -> None:
+    world.send("clicks", 5)
+    ref = world.plan()
+    assert ref is not None
+    ledger, _ = ref.load()
+    offsets = OffsetRange(StreamPartition("clicks", 2), 0, world.topics["clicks"].ends[2])
+    late = Forgetting("changing", 0, 0, (Forgotten(offsets, What.POSITION),), "me", "too late", "now")
+    ledger.store.put("changing/forgets/0.json", encode(late))
+    run_groups(ref)
+    steps.audit(ref)
+    with pytest.raises(Refused, match="clicks-2: it begins at 0"):
+        steps.check(ref, world.docs)
+
+
+def test_nothing_is_forgotten_while_a_batch_is_open_and_nothing_that_is_not_known(world: World) -> None:
+    with pytest.raises(Refused, match="nothing is known of logins") as unknown:
+        forgotten(world, "logins")
+    assert unknown.value.findings[0].then == (
+        "name a stream that was read: clicks (4 partitions), views (4 partitions)"
+    )
+    with pytest.raises(Refused, match="nothing is known of clicks-4"):
+        forgotten(world, "clicks", 4)
+    world.send("clicks", 5)
+    world.plan()
+    with pytest.raises(Refused, match="batch 1 is open") as is_open:
+        forgotten(world, "clicks")
+    assert is_open.value.findings[0].then == "finish it first: `coset run changing`"
+    assert list(forgettings(Ledger(world.store, "changing"))) == []
+
+
+# ---- plans of before
+
+
+def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(world: World) -> None:
+    def as_before(plan: Plan) -> Plan:
+        return replace(plan, remembered=UNSET)
+
+    world.read = ["views"]
+    for _ in range(2):
+        world.send("views", 5)
+        run_and_publish_unjudged(stored(world.store, world.pipeline(), as_before))
+    world.read = ["views", "clicks"]
+    world.send("clicks", 10)
+    plan = world.batch()
+    assert plan is not None
+    assert plan.records == 10
+    world.check()
+
+
+# ---- on the command line
+
+
+def coset(world: World, tmp_path: Path, *words: str) -> Result:
+    file = tmp_path / "changing.py"
+    streams = "".join(
+        f"pipeline.stream('{name}', key='k', partitions={world.topics[name].count}).select('number').write('{name}')\n"
+        for name in world.read
+    )
+    source = f"from partitioning import Pipeline\npipeline = Pipeline('changing', source='{world.source}')\n"
+    file.write_text(f"{source}{streams}")
+    return CliRunner().invoke(app, [words[0], str(file), "--store", world.store.root, *words[1:]])
+
+
+def test_status_says_what_is_not_read_any_more_and_forget_what_follows(world: World, tmp_path: Path) -> None:
+    world.recount("views", 2)
+    world.read = ["views"]
+    end, ends = world.topics["clicks"].ends[3], world.topics["clicks"].ends
+    shown = coset(world, tmp_path, "status")
+    assert shown.exit_code == 0, shown.output
+    assert f"Not read any more: clicks-3, committed up to offset {end} by batch 0." in shown.stdout
+    assert "Not read any more: views-2, committed" in shown.stdout
+    as_json = json.loads(coset(world, tmp_path, "status", "--json").stdout)
+    assert {"partition": "clicks-3", "committed": end, "batch": 0} in as_json["not_read"]
+    assert len(as_json["not_read"]) == 6
+    assert coset(world, tmp_path, "forget", "clicks").exit_code == 3
+    shown = coset(world, tmp_path, "forget", "clicks", "--why", "gone for good")
+    assert shown.exit_code == 0, shown.output
+    assert "40 records can be counted twice; result tables stay as they are." in shown.stdout
+    as_json = json.loads(coset(world, tmp_path, "status", "--json").stdout)
+    assert [one["partition"] for one in as_json["not_read"]] == ["views-2", "views-3"]
+    assert as_json["forgotten"][0].startswith(f"clicks-0@[0,{ends[0]}) is forgotten")
+    made = json.loads(
+        coset(world, tmp_path, "forget", "views", "--partition", "3", "--keep-offsets", "--why", "x", "--json").stdout
+    )
+    assert (made["counted_twice"], made["forgotten"][0]["what"]) == (0, "source")

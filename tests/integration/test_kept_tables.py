@@ -170,3 +170,16 @@ def test_records_that_expired_before_they_were_read_are_lost(store: S3Store) -> 
     fleet.expire()
     with pytest.raises(Refused, match=r"is lost"):
         fleet.plan()
+
+
+def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store: S3Store) -> None:
+    fleet = Fleet(store)
+    fleet.land(TAILS[:4], {"N1": 1, "N2": 2})
+    fleet.batch()
+    fleet.land(TAILS[:4], {"N3": 3})
+    assert read_of_planes(fleet.batch(kept=False)) == 3
+    fleet.land(TAILS[:4], {"N4": 4, "N1": 5})
+    assert read_of_planes(fleet.batch()) == 5
+    fleet.land(TAILS[:4], {"N5": 5})
+    assert read_of_planes(fleet.batch()) == 1
+    assert fleet.rows("flown", "tail", "number", "seats") == sorted(fleet.flown, key=repr)

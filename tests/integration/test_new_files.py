@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 
 from batches import steps
+from batches.ends import forget
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.ends import What
 from partitioning.model.plan import Plan
 from sources.landed import discover
 from sources.listing import listed
@@ -176,11 +179,23 @@ def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: S3Stor
     assert str(next_plan(store, made).ranges()[0]) == "views-0@[2000000004,2000000006)"
 
 
-def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store) -> None:
+def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_that_they_are_the_same(
+    landed: S3Store, tmp_path: Path
+) -> None:
     plan = last(landed)
     erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
     land(landed, 0, 0, rows=70)
-    assert str(next_plan(landed, views(landed)).ranges()[0]) == "views-0@[60,70)"
+    with pytest.raises(Refused, match="views-0 was read up to offset 60 of the file") as refused:
+        preview(views(landed), landed)
+    (finding,) = refused.value.findings
+    assert "coset forget seen views --partition 0 --keep-offsets --why '…'" in finding.then
+    forget(Ledger(landed, "seen"), "views", 0, What.SOURCE, "put together")
+    later = published(landed, views(landed), tmp_path)
+    assert str(later.ranges()[0]) == "views-0@[60,70)"
+    assert [str(one.offsets) for one in later.forgot] == ["views-0@[0,60)"]
+    # From now on it is known again.
+    land(landed, 0, 70)
+    assert str(next_plan(landed, views(landed)).ranges()[0]) == "views-0@[70,72)"
 
 
 def test_a_name_that_cannot_be_read_is_refused_where_it_is_new(landed: S3Store) -> None:

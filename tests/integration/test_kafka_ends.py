@@ -1,0 +1,93 @@
+"""Up to where a topic was read is known while the pipeline does not read it from its broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from batches.ends import forget
+from batches.planning import preview
+from demo.kafka_server import KafkaServer
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.ends import What
+from tests.batches import rows
+from tests.kafka import COLUMNS, create, delete, new_topic, produce, views
+from tests.landed import land_table
+from tests.sparse import published
+
+TAILS = [f"N{number}" for number in range(20)]
+
+
+def reading(source: str, *topics: str) -> Pipeline:
+    """A pipeline that writes the views of each topic, as they are, to one table."""
+    made = Pipeline("read", source=source)
+    told: dict[str, Any] = {"format": "json", "columns": COLUMNS} if source.startswith("kafka:") else {}
+    first, *others = (made.stream(topic, key="tail", partitions=2, **told) for topic in topics)
+    for other in others:
+        first = first.merge(other)
+    first.select("n", name="seen").write("seen")
+    return made
+
+
+def numbers(store: S3Store) -> list[int]:
+    return sorted(number for row in rows(store.root, "seen") if isinstance(number := row[1], int))
+
+
+def test_a_topic_that_is_left_out_and_comes_back_goes_on_where_it_was(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    one, two = new_topic(kafka), new_topic(kafka)
+    for round_, topics in enumerate([(one, two), (one,), (one, two)]):
+        produce(kafka, one, views(TAILS, 1000 * round_))
+        produce(kafka, two, views(TAILS, 1000 * round_ + 500))
+        published(store, reading(kafka.source, *topics), tmp_path)
+    assert numbers(store) == [number + more for number in (0, 500, 1000, 1500, 2000, 2500) for more in range(20)]
+
+
+def test_a_topic_that_was_made_anew_while_it_was_left_out_is_refused_until_it_is_forgotten(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    one, two = new_topic(kafka), new_topic(kafka)
+    for topics in ((one, two), (one,)):
+        produce(kafka, one, views(TAILS))
+        produce(kafka, two, views(TAILS, 500))
+        published(store, reading(kafka.source, *topics), tmp_path)
+    delete(kafka, two)
+    create(kafka, two, 2)
+    # More than there were, so that no offset shows it.
+    produce(kafka, two, views(TAILS * 4, 7000))
+    with pytest.raises(Refused, match="the topic was re-created") as refused:
+        preview(reading(kafka.source, one, two), store)
+    assert f"coset forget read {two} --why '…'" in refused.value.findings[0].then
+    forget(Ledger(store, "read"), two, None, What.POSITION, "made anew")
+    plan = published(store, reading(kafka.source, one, two), tmp_path).load()[1]
+    assert [partition.start for partition in plan.stream(two).partitions] == [0, 0]
+    assert numbers(store)[-80:] == list(range(7000, 7080))
+
+
+def test_a_stream_that_goes_to_its_broker_and_back_has_each_record_once(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic, landing = new_topic(kafka), f"{store.root}/topics"
+    for number, source in enumerate([landing, kafka.source, landing, kafka.source]):
+        sent = list(range(20 * number, 20 * number + 20))
+        table = pa.table({"tail": pa.array(TAILS, pa.string()), "n": pa.array(sent, pa.int64())})
+        land_table(table, topic, landing, key="tail", partitions=2)
+        produce(kafka, topic, views(TAILS, 20 * number))
+        plan = published(store, reading(source, topic), tmp_path).load()[1]
+        assert plan.records == 20
+    assert numbers(store) == list(range(80))
+    delete(kafka, topic)
+    create(kafka, topic, 2)
+    produce(kafka, topic, views(TAILS * 5))
+    # Also if it was landed meanwhile.
+    land_table(table, topic, landing, key="tail", partitions=2)
+    published(store, reading(landing, topic), tmp_path)
+    with pytest.raises(Refused, match="the topic was re-created"):
+        preview(reading(kafka.source, topic), store)
