@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from batches.delta import Held, held
-from batches.ends import ends_after
+from batches.ends import ends_before
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
@@ -45,8 +45,7 @@ class Continuity:
 
 def continuity(ledger: Ledger, plan: Plan) -> Continuity:
     """What a batch has to go on from, read anew. Raises Refused if the ledger or a log cannot be read."""
-    published, origin = ledger.published_before(plan.batch), ledger.original or ledger
-    before = ends_after(origin, origin.published_before(plan.batch))
+    published, before = ledger.published_before(plan.batch), ends_before(ledger, plan.batch)
     return Continuity(
         _ends(ledger, plan, published, before), _remembered(plan, before), _tables(ledger, plan, published)
     )

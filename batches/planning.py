@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from batches.backfills.swaps import finish, gone_on_from
-from batches.ends import ends_after
+from batches.ends import known_after
 from batches.history import statistics
 from batches.owners import Owner
 from batches.publication import transaction_version
@@ -116,8 +116,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         # A backfill may have taken the place of the batch that was published last.
         ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
-    ends = ends_after(ledger, published)
-    discovered = discover(pipeline.streams, ends, settings.accept_loss)
+    known = known_after(ledger, published)
+    discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     plan = plan_batch(
         pipeline,
         discovered,
@@ -125,7 +125,8 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,
-        ends=ends,
+        ends=known.ends,
+        forgotten=known.forgotten,
         settings=settings,
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from batches.ends import ends_after
+from batches.ends import known_after
 from batches.progress import PipelineProgress, progress
 from cli import pipelines
 from cli.output import show_error
@@ -22,7 +22,7 @@ def show_metrics(named: str, root: str) -> int:
     pipeline = pipelines.load(named)
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
-    now = progress(pipeline, ends_after(ledger, standing.published), datetime.now(UTC))
+    now = progress(pipeline, known_after(ledger, standing.published).ends, datetime.now(UTC))
     print("\n".join([*metrics(pipeline.name, standing, now), "# EOF"]))
     if now.wrong:
         show_error(now.wrong, as_json=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from batches.ends import ends_after
+from batches.ends import known_after
 from batches.history import history
 from cli import pipelines
 from cli.candidates import Basis, Compared, Row, basis, compare
@@ -53,7 +53,7 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json:
     ledger = Ledger(store, pipeline.name)
     standing = ledger.standing()
     past = history(ledger, standing.published, max(_BATCHES, targets.cooldown + 1))
-    compared_on = basis(pipeline, standing, ends_after(ledger, standing.published), past, settings)
+    compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
     if compared_on is None:
         sentence = "Nothing to compare: no records have arrived yet"
         show_json({"sentence": sentence, "stages": [], "hot_partitions": [], "hot_keys": None}) if as_json else show(

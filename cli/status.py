@@ -7,11 +7,12 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from batches.backfills.swaps import Half, finish, half, in_force
-from batches.ends import ends_after
+from batches.ends import known_after
 from batches.progress import progress
 from batches.waiting import waits_for
 from cli import pipelines
 from cli.backfills import half_plain
+from cli.ends import not_read, told
 from cli.output import show_error, show_json, show_table
 from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
@@ -26,7 +27,9 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
     pipeline = pipelines.load(named)
     ledger = Ledger(S3Store(root), pipeline.name)
     standing = ledger.standing()
-    now = progress(pipeline, ends_after(ledger, standing.published), datetime.now(UTC))
+    known = known_after(ledger, standing.published)
+    now = progress(pipeline, known.ends, datetime.now(UTC))
+    unread = list(not_read(pipeline, known.ends))
     wrong = now.wrong
     batch, needs, then = _newest(ledger, standing)
     stopped = _finished(ledger.store, pipeline.name)
@@ -43,6 +46,10 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
                 "backfilled": exchanged,
                 "half": half_plain(stopped),
                 "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
+                "not_read": [
+                    {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
+                ],
+                "forgotten": list(map(str, known.forgotten)),
                 "findings": findings,
             }
         )
@@ -65,7 +72,7 @@ def show_status(named: str, root: str, *, as_json: bool) -> int:
         then = f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
     undecided = stopped.swap.batches if stopped else ()
     again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
-    notes = [batch, *needs, *([then] if then else []), *again, *gone, f"{total}{waited}."]
+    notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
     show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
     if wrong:
         show_error(wrong, as_json=False)

@@ -118,21 +118,17 @@ class Undo(Value, frozen=True, tag="undo", tag_field="command"):
     number: int
 
 
-Command = (
-    Repeat
-    | Run
-    | Replan
-    | PlanAsking
-    | HandOver
-    | Status
-    | Report
-    | Backfills
-    | Backfill
-    | Resume
-    | Cancel
-    | Swap
-    | Undo
-)
+class Forget(Value, frozen=True, tag="forget", tag_field="command"):
+    """A pipeline forgets up to where it has read a stream, or a partition of it; with `keep_offsets` only of what."""
+
+    pipeline: str
+    stream: str
+    partition: int | None = None
+    keep_offsets: bool = False
+
+
+_OfBackfills = Backfills | Backfill | Resume | Cancel | Swap | Undo
+Command = Repeat | Run | Replan | PlanAsking | HandOver | Forget | Status | Report | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -181,12 +177,17 @@ class Shown(Value, frozen=True):
                 return self._line("status", pipeline)
             case Report(pipeline, batch):
                 return self._line("report", pipeline, f"--batch {batch}")
+            case Forget(pipeline, stream, partition, keep_offsets):
+                which = "" if partition is None else f"--partition {partition}"
+                return self._line(
+                    "forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", "--why '…'"
+                )
             case Backfills() | Backfill() | Resume() | Cancel() | Swap() | Undo():
                 return self._about_backfills(asked)
             case _:
                 assert_never(asked)
 
-    def _about_backfills(self, asked: Backfills | Backfill | Resume | Cancel | Swap | Undo) -> str:
+    def _about_backfills(self, asked: _OfBackfills) -> str:
         match asked:
             case Backfills(pipeline, number):
                 return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
@@ -250,7 +251,7 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | PlanAsking() | HandOver() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | PlanAsking() | HandOver() | Forget() | Status() | Report() | Backfills() | Cancel():
             return None
         case _ as never:
             assert_never(never)

@@ -63,6 +63,11 @@ class Kind(StrEnum):
         "A stream ends before what was read of it: the topic was re-created, or files were removed.",
         "Restore what was removed, or give the new topic another stream name.",
     )
+    STREAM_REPLACED = (
+        "stream.replaced",
+        "Offsets that were read are those of other records now: the topic or its files were made anew.",
+        "Put the files back, give the new topic another stream name, or let the pipeline forget: `coset forget`.",
+    )
     STREAM_LOST = (
         "stream.lost",
         "Offsets that were not read yet are gone.",
@@ -103,6 +108,11 @@ class Kind(StrEnum):
     BATCH_UNKNOWN = "batch.unknown", "There is no such batch or plan.", "Name one that there is."
     BATCH_UNPUBLISHED = "batch.unpublished", "A batch was asked for that is not published.", "Name another one."
     BATCH_NONE_OPEN = "batch.none-open", "No batch is open, so none can be given up.", "Nothing: go on."
+    BATCH_OPEN = (
+        "batch.open",
+        "A batch is open, and goes on from what was known when it was planned.",
+        "Finish it first.",
+    )
     BATCH_DECIDED = "batch.decided", "A batch is decided, so it cannot be decided otherwise.", "Finish it."
     BATCH_UNDECIDED = "batch.undecided", "A batch is not checked yet, so it cannot be published.", "Run it."
     BATCH_UNRUN = "batch.unrun", "Tasks of a batch have not run to their end.", "Run it."

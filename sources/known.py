@@ -14,13 +14,15 @@ from sources.listing import digits_of, folder, key_before
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The columns of a stream, those of them that were never null, and how far each partition was read (`ends`).
+    """The columns of a stream that a `pipeline` reads, those of them that were never null, and how far each partition
+    was read (`ends`).
 
     `read` are the partitions of which something was read that need not be looked at again, by number: none of a table,
     and none if the stream lies elsewhere now. `last` are the landed files that were read last, of all that are not
     read whole. `pinned` are the files that were read last, by URI.
     """
 
+    pipeline: str = ""
     columns: Sequence[Column] = ()
     required: Sequence[str] = ()
     ends: Mapping[int, int] = field(default_factory=dict)
@@ -40,10 +42,10 @@ class Known:
         last = {end.partition: end.files[-1] for end in of_now if end.files and not whole}
         last = {number: file for number, file in last.items() if isinstance(source_of(file.path), LandedSource)}
         if _meaning(stream) != _meaning(known.declared):
-            return cls(columns, known.required, ends, last=last)
+            return cls(before.pipeline, columns, known.required, ends, last=last)
         read = {} if whole else {end.partition: end for end in of_now}
         pinned = {file.path: file for file in files if stream.sparse or not file.missing}
-        return cls(columns, known.required, ends, read, last, pinned)
+        return cls(before.pipeline, columns, known.required, ends, read, last, pinned)
 
     def end(self, partition: int) -> int:
         """Up to where a partition is published; of a table too, which is read whole all the same."""

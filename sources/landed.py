@@ -12,6 +12,7 @@ from datetime import datetime
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
+from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.ends import NOTHING, Ends
@@ -117,13 +118,14 @@ class _Discovery:
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
         """What a partition holds; if something of it was read before, what it holds since."""
         there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
-        read = self._known.span(number)
+        read, end = self._known.span(number), self._known.end(number)
+        # Where less lies than was read, the last file shows it.
+        is_less = bool(there) and there[-1][0].end < end
+        if not is_less:
+            self._check_last(number, [file for file, _ in there])
         if read is not None:
-            # Where less lies than was read, the last file shows it.
-            is_less = bool(there) and there[-1][0].end < read.end
             there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
         files = tuple(file for file, _ in there)
-        end = self._known.end(number)
         unread = next((stored for file, stored in there if file.end > end), None)
         if number not in self._doubtful:
             self._check_sequence(number, files)
@@ -180,6 +182,25 @@ class _Discovery:
             self._found(
                 Kind.STREAM_GAP, f"{facts.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then
             )
+
+    def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
+        """That no other file has offsets of the one that was read last: its records would be others."""
+        last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
+        if last is None:
+            return
+        then = (
+            "put that file back; if the topic was made anew, give it another stream name, or begin anew with it: ",
+            Forget(self._known.pipeline, partition.stream, number),
+            "; if it has the same records, go on behind them: ",
+            Forget(self._known.pipeline, partition.stream, number, keep_offsets=True),
+        )
+        for file in files:
+            if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):
+                what = (
+                    f"{partition} was read up to offset {self._known.end(number)} of the file {_content(last)[0]}, "
+                    "and another file has the last of these offsets now"
+                )
+                self._found(Kind.STREAM_REPLACED, what, file.path, then)
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -250,7 +271,12 @@ class _Discovery:
                 Kind.STREAM_COLUMNS, f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}", uri, then
             )
 
-    def _found(self, kind: Kind, what: str, where: str, then: str) -> None:
+    def _found(self, kind: Kind, what: str, where: str, then: Then) -> None:
         self._findings.append(
             Finding(kind, f"{self._stream.name}: {what}", where, then, about(stream=self._stream.name))
         )
+
+
+def _content(file: InputFile) -> tuple[str, int, str]:
+    """What is the same of a file that was moved as it is."""
+    return file.path.rpartition("/")[2], file.size, file.etag

@@ -68,6 +68,9 @@ class NewFiles:
                     self._list_read(number, newest_read)
                 if number in newest_read:
                     new[newest_read[number].uri] = newest_read[number]
+            elif number in newest_read and newest_read[number].start > last.start:
+                # It overlaps with the last one.
+                new[newest_read[number].uri] = newest_read[number]
         return list(new.values())
 
     def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:

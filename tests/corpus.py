@@ -30,7 +30,9 @@ from partitioning.model.backfill import (
     TableComparison,
     Turn,
 )
+from partitioning.model.ends import Forgetting, Forgotten, What
 from partitioning.model.failure import Failed, Failure
+from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
@@ -57,6 +59,9 @@ KEYS = Artefact(
 )
 
 
+FORGOTTEN = Forgotten(OffsetRange(StreamPartition("views", 3), 0, 17), What.POSITION)
+
+
 def documents() -> Mapping[str, Document]:
     """The documents of the current formats, by their names in the folder, to which the format's version is added."""
     plan = by_rule()
@@ -75,6 +80,7 @@ def documents() -> Mapping[str, Document]:
         "plan.waves": in_waves(),
         "plan.ranges": (ranges := in_ranges()),
         "plan.sparse": (sparse := with_gaps()),
+        "plan.remembered": remembering(plan),
         "order": order_of(plan, identity, task, 0, ROOT, {}),
         "order.range": order_of(ranges, digest(ranges), TaskRef("views", 2), 0, ROOT, {}),
         "order.sparse": order_of(sparse, digest(sparse), TaskRef("views", 0), 0, ROOT, {}),
@@ -104,9 +110,21 @@ def documents() -> Mapping[str, Document]:
             *("ads", 1, 4, Turn.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
         ),
         "swapped": Swapped("ads", 0, digest(swap), {"seen": 7}),
+        "forget": Forgetting(
+            *("ads", 0, 1, (FORGOTTEN, replace(FORGOTTEN, what=What.SOURCE))),
+            *("root", "made anew", "2026-11-23T12:30:00+00:00"),
+        ),
         "failure": Failure(identity, 0, failed),
         "locality": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
     }
+
+
+def remembering(before: Plan) -> Plan:
+    """The batch after it, which reads two of its partitions."""
+    pipeline = Pipeline("ads", source="s3://landing/topics")
+    pipeline.stream("views", key="ad", partitions=2).select("seconds", name="seen").write("seen")
+    plan = _planned(pipeline, {"views": (60, 70)}, published=before)
+    return replace(plan, forgotten=(FORGOTTEN,))
 
 
 def _comparison() -> Comparison:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batches.backfills.repaired import with_files_of_now
 from batches.backfills.swaps import gone_on_from
-from batches.ends import ends_after
+from batches.ends import ends_before
 from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
@@ -34,7 +34,7 @@ def planned_again(
     stored = ledger.original.plan(batch)
     assert stored is not None
     then = pipeline.with_partitions({stream.name: stream.declared.partitions for stream in stored.streams})
-    ends = ends_after(ledger.original, ledger.original.published_before(batch)).without(stored.forgot)
+    ends = ends_before(ledger, batch)
     if repaired:
         stored = with_files_of_now(then, stored, ends, _lost(ledger.original))
     source, before = _goes_on_from(ledger, batch)

@@ -9,6 +9,7 @@ import typer
 
 from cli.app import AsJson, Named, StoreRoot, app, root_of
 from cli.output import Command
+from partitioning.model.ends import What
 from partitioning.numbers import DAYS
 
 
@@ -59,6 +60,28 @@ def hand_over(
     from cli import tables
 
     tables.hand_over(table, root_of(store), before, to, why)
+
+
+@app.command(cls=Command)
+def forget(
+    pipeline: Named,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="This partition of it alone.")] = None,
+    keep_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--keep-offsets", help="Only of which files or topic it was read: go on with what lies there now."
+        ),
+    ] = False,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget how far a stream was read, so that it is read from its beginning when it is read next."""
+    from cli.ends import show_forget
+
+    what = What.SOURCE if keep_offsets else What.POSITION
+    show_forget(pipeline, root_of(store), stream, partition, what, why, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -81,6 +81,7 @@ def _streams(plan: Plan, records: int) -> Section:
     notes = (
         f"Batch {plan.batch} of {plan.pipeline}: {many(records, 'record')} to read.",
         f"Plan {digest(plan)}" + (f", after {plan.parent}." if plan.parent else ", the first of the pipeline."),
+        *(f"{one}." for one in plan.forgot),
         *_in_brokers(plan),
     )
     return section("Streams", columns, [_stream(stream) for stream in plan.streams], notes)

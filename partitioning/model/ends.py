@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, assert_never
 
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, InputFile, Stream
 from partitioning.rows import Rows
-from partitioning.values import Value, replace
+from partitioning.values import Document, Value, replace
 
 if TYPE_CHECKING:
     from partitioning.model.plan import PlannedPartition, PlannedStream
@@ -82,12 +82,43 @@ class Forgotten(Value, frozen=True):
     offsets: OffsetRange
     what: What
 
+    def __str__(self) -> str:
+        match self.what:
+            case What.POSITION:
+                return f"{self.offsets} is forgotten: it is read from its beginning when it is read next"
+            case What.SOURCE:
+                at = f"{self.offsets.partition} goes on at offset {self.offsets.end}"
+                return f"It is forgotten of which files or topic {self.offsets} was read: {at} of what lies there now"
+            case _:
+                assert_never(self.what)
+
+
+class Forgetting(Document, frozen=True):
+    """That somebody let a pipeline forget what it has read, after this published batch and before the next one: what,
+    who, why and when. They are numbered without holes."""
+
+    FORMAT: ClassVar[str] = "coset.forget/1"
+
+    pipeline: str
+    number: int
+    after: int
+    forgotten: tuple[Forgotten, ...]
+    who: str
+    why: str
+    at: str
+
+    @property
+    def counted_twice(self) -> int:
+        """How many records can be counted twice: as many as all offsets that are read again may have."""
+        return sum(len(one.offsets) for one in self.forgotten if one.what is What.POSITION)
+
 
 class Ends(Value, frozen=True, dict=True):
-    """What all published batches up to `batch` have read, by name of the stream."""
+    """What all published batches of a pipeline up to `batch` have read, by name of the stream."""
 
     batch: int = -1
     streams: tuple[Read, ...] = ()
+    pipeline: str = ""
 
     @cached_property
     def _by_name(self) -> Mapping[str, Read]:
@@ -122,7 +153,7 @@ class Ends(Value, frozen=True, dict=True):
         for read in later.streams:
             before = reads.get(read.name)
             reads[read.name] = before.then(read) if before else read
-        return Ends(later.batch, tuple(reads[name] for name in sorted(reads)))
+        return replace(later, streams=tuple(reads[name] for name in sorted(reads)))
 
     def remembered(self) -> tuple[Read, ...]:
         """What the plan of the last batch does not say itself, of partitions of which it reads nothing."""

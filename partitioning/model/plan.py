@@ -344,7 +344,7 @@ class Plan(Document, frozen=True):
     def ends(self) -> Ends:
         """Up to where all was read after this batch; of a plan that remembers nothing only what it reads itself."""
         before = Ends(self.batch, self.remembered if isinstance(self.remembered, tuple) else ())
-        return before.then(Ends.by(self.batch, self.streams))
+        return replace(before.then(Ends.by(self.batch, self.streams)), pipeline=self.pipeline)
 
     @property
     def forgot(self) -> tuple[Forgotten, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
+from partitioning.commands import Forget
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.ends import Ends, Read
@@ -49,7 +50,7 @@ def arrivals(
             known = ends.end(stream.name, partition.partition)
             committed = known.end if known else first
             start = partition.beginning if whole else committed
-            findings.extend(_offsets(stream, partition, committed, start, accepted))
+            findings.extend(_offsets(ends, stream, partition, committed, start, accepted))
             findings.extend(_cut_file(stream, partition, start))
             unlimited = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(partition, committed, start, None if unlimited else limit))
@@ -128,14 +129,22 @@ def _counts(stream: Stream, discovery: Discovered, last: Read | None) -> Iterato
 
 
 def _offsets(
-    stream: Stream, discovered: DiscoveredPartition, committed: int, start: int, accepted: Sequence[OffsetRange]
+    ends: Ends,
+    stream: Stream,
+    discovered: DiscoveredPartition,
+    committed: int,
+    start: int,
+    accepted: Sequence[OffsetRange],
 ) -> Iterator[Finding]:
     if discovered.end < committed:
         yield Finding(
             Kind.STREAM_RESET,
             f"offsets end at {discovered.end}, but {committed} is committed: the topic was reset or re-created",
             f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
-            "restore the landed files, or give the new topic another stream name",
+            (
+                "restore the landed files; give the new topic another stream name, or begin anew with it: ",
+                Forget(ends.pipeline, stream.name, discovered.partition),
+            ),
             about(end=discovered.end, committed=committed),
         )
         return

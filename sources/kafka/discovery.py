@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from partitioning.commands import Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.ends import NOTHING, Ends
@@ -96,9 +97,13 @@ class _Discovery:
         findings = []
         if self._before is not None and self._before.topic not in ("", topic.id):
             what = f"the topic was re-created: it has the id {topic.id}, and {self._before.topic} was read before"
-            findings.append(
-                self._found(Kind.STREAM_RESET, what, "give the new topic another stream name; its offsets are others")
+            then = (
+                "give the new topic another stream name, as its offsets are others, or begin anew with it: ",
+                Forget(self._known.pipeline, self._stream.name),
+                "; if it goes on with the same offsets, as a mirror may: ",
+                Forget(self._known.pipeline, self._stream.name, keep_offsets=True),
             )
+            findings.append(self._found(Kind.STREAM_RESET, what, then))
         if topic.partitions != declared:
             what = f"the topic has {topic.partitions} partitions, but {declared} are declared"
             findings.append(
@@ -126,5 +131,5 @@ class _Discovery:
         if whats:
             raise Refused(*(self._found(Kind.STREAM_RESET, what, then) for what in whats))
 
-    def _found(self, kind: Kind, what: str, then: str) -> Finding:
+    def _found(self, kind: Kind, what: str, then: Then) -> Finding:
         return Finding(kind, f"{self._stream.name}: {what}", self._where, then, about(stream=self._stream.name))
