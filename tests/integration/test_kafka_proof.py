@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from typer.testing import CliRunner
 
@@ -35,7 +36,7 @@ from sources.kafka.reader import KafkaReader
 from sources.reader import Batch
 from spark_jobs.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
-from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
+from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
 from tests.real_batches import ran, spoil_kernel
 from tests.running import run_and_publish, run_groups, silently, task_receipts
@@ -44,10 +45,9 @@ from tests.sparse import published
 FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
 
 
-@caught_by(COVERED)
 def test_a_task_that_loses_a_record_that_others_saw_is_refused(
     kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Refusal:
+) -> None:
     topic, readings = new_topic(kafka, 1), []
     produce(kafka, topic, views(TAILS))
 
@@ -61,7 +61,61 @@ def test_a_task_that_loses_a_record_that_others_saw_is_refused(
     said = refusal(ran(store, counted(kafka, topic, 1), settings=FOUR), tmp_path)
     assert f"{topic}-0@[0,40): a task read 39 of 40 records" in said.findings[0]
     assert "did not read the same offsets" in said.findings[0]
+    # Where that task saw nothing, another look finds the record.
+    assert said.failed == (COVERED, EMPTY)
+
+
+def skipping(patch: pytest.MonkeyPatch, *offsets: int) -> None:
+    """Readers that pass over these offsets, as if the broker had none there."""
+    messages = KafkaReader._messages
+
+    def skip(self: KafkaReader, *given: Any) -> Iterator[tuple[list[Message], int]]:
+        for some, reached in messages(self, *given):
+            yield [message for message in some if message.offset() not in offsets], reached
+
+    patch.setattr(KafkaReader, "_messages", skip)
+
+
+@caught_by(EMPTY)
+@pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(4)"])
+def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> Refusal:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(TAILS))
+    skipping(monkeypatch, 17)
+    said = refusal(ran(store, counted(kafka, topic, 1), settings=Settings.parse(scheme=scheme)), tmp_path)
+    assert (
+        f"{topic}-0: 1 file or record lies where readers found nothing, the first is offset 17 in " in said.findings[0]
+    )
     return said
+
+
+@caught_by(EMPTY)
+def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refusal:
+    topic = new_topic(kafka, 1)
+    produce(kafka, topic, views(TAILS))
+    skipping(monkeypatch, 0, 1, 38, 39)
+    said = refusal(ran(store, counted(kafka, topic, 1)), tmp_path)
+    assert (
+        f"{topic}-0: 2 files or records lie where readers found nothing, the first is offset 0 in " in said.findings[0]
+    )
+    return said
+
+
+def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka, 1)
+    with transactions(kafka, topic) as transaction:
+        for number, then in enumerate(("commit", "abort", "commit")):
+            transaction(views(TAILS[:5], number), then)
+    ref = published(store, counted(kafka, topic, 1), tmp_path)
+    (found,) = (result for result in results(ref) if result["expectation"] == EMPTY)
+    assert found["success"]
+    assert found["result"]["observed_value"] == "2 gaps in 1 stream partition"
 
 
 @caught_by(COVERED)

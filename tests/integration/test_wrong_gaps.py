@@ -19,9 +19,9 @@ from partitioning.values import replace
 from sources.reader import Batch
 from spark_jobs.take import LEFT, TAKEN, Taken
 from tests.integration.test_wrong_coverage import change_receipt
-from tests.judged import COVERED, EXPLAINED, MEET, Refusal, caught_by, refusal
+from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results
 from tests.real_batches import ran, spoil_kernel
-from tests.sparse import FIRST, SECOND, counted, land
+from tests.sparse import FIRST, SECOND, counted, land, published
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: S3Store, tm
         return replace(planned, files=files, missing=planned.missing + 279)
 
     said = refusal(ran(landed, counted(landed), lambda plan: with_partition(plan, hiding)), tmp_path)
-    assert said.failed == (EXPLAINED,)
+    assert said.failed == (EXPLAINED, EMPTY)
     assert "views-0: 279 offsets are missing and nobody says why, the first in views-0@[21,300)" in said.findings[0]
 
 
@@ -142,9 +142,30 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: S3Store
     def hiding(planned: PlannedPartition) -> PlannedPartition:
         return replace(planned, files=(planned.files[0], planned.files[2]), missing=10)
 
-    said = refusal(ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding)), tmp_path)
+    ref = ran(store, counted(store, "dense"), lambda plan: with_partition(plan, hiding))
+    store.delete("topics/views/partition=0/views+0+0000000010.parquet")
+    said = refusal(ref, tmp_path)
     assert "views-0: 10 offsets are missing and nobody says why, the first in views-0@[10,20)" in said.findings[0]
     return said
+
+
+@caught_by(EMPTY)
+@pytest.mark.parametrize("landed_late", [[10, 11], [11]], ids=["all of it", "a part"])
+def test_a_file_that_lies_in_a_gap_is_refused_though_a_gap_is_allowed_there(
+    landed: S3Store, tmp_path: Path, landed_late: list[int]
+) -> Refusal:
+    ref = ran(landed, counted(landed))
+    land(landed, landed_late)
+    said = refusal(ref, tmp_path)
+    assert "views-0: 1 file or record lies where readers found nothing, the first is s3://" in said.findings[0]
+    assert f"from offset {landed_late[0]} on" in said.findings[0]
+    return said
+
+
+def test_gaps_with_nothing_in_them_are_looked_into(landed: S3Store, tmp_path: Path) -> None:
+    ref = published(landed, counted(landed), tmp_path)
+    (found,) = (result for result in results(ref) if result["expectation"] == EMPTY)
+    assert (found["success"], found["result"]["observed_value"]) == (True, "1 gap in 1 stream partition")
 
 
 def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: S3Store, tmp_path: Path) -> None:
