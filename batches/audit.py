@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from batches.produced import produced
+from batches.second_look import second_look
 from partitioning.commands import Replan, Run, Then
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.receipts import all_left, receipts
@@ -60,7 +61,7 @@ KEYS_JUDGED = 50_000
 
 _TEXTS = {
     *("kind", "name", "step", "stage", "input", "key", "violation", "sentence", "null_keys"),
-    *("digest_planned", "digest_found"),
+    *("digest_planned", "digest_found", "stream", "first"),
 }
 
 
@@ -77,6 +78,7 @@ _TABLES = {
     "keys": _schema("stage input key task partition offset"),
     "violations": _schema("violation stage task input partition offset key sentence"),
     "moved": _schema("kind name step stage partitions records bytes spared"),
+    "gaps": _schema("stream partition gaps looked found first"),
     "produced": _schema("stage task kind name partition counted taken made left"),
 }
 
@@ -88,7 +90,8 @@ class Audit:
     `coverage.keys` says how many keys were compared, `keys` holds all of them or, if they are many, those
     in more than one task first. Keys are text, as `partitioning.hashes.read_key` reads them. `moved` has what tasks
     left for later ones; `spared` are the records that a shuffle of all would have moved too, as it was planned.
-    `produced` has what each task made and left, as `batches.produced` says it.
+    `produced` has what each task made and left, `gaps` what lies where offsets are missing, as `batches.produced` and
+    `batches.second_look` say it.
     """
 
     coverage: pd.DataFrame
@@ -96,6 +99,7 @@ class Audit:
     violations: pd.DataFrame
     moved: pd.DataFrame
     produced: pd.DataFrame
+    gaps: pd.DataFrame
 
 
 def audit(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
@@ -115,6 +119,7 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
         "keys": _keys(ledger, tasks.values()),
         "violations": pa.Table.from_pylist(_violations(plan, tasks.values()), _TABLES["violations"]),
         "moved": pa.Table.from_pylist(list(_moved(plan, tasks.values())), _TABLES["moved"]),
+        "gaps": pa.Table.from_pylist(list(second_look(plan, tasks.values())), _TABLES["gaps"]),
         "produced": pa.Table.from_pylist(list(produced(plan, tasks.values())), _TABLES["produced"]),
     }
     for name, table in tables.items():

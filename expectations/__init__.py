@@ -10,6 +10,7 @@ from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeys
 from expectations.continuity import (
     ExpectBatchToContinueThePrevious,
     ExpectEndsToBeRemembered,
+    ExpectGapsToBeEmpty,
     ExpectGapsToBeExplained,
     ExpectTablesToHoldThePreviousBatch,
 )
@@ -23,6 +24,7 @@ from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
 __all__ = [
     "ExpectBatchToContinueThePrevious",
     "ExpectEndsToBeRemembered",
+    "ExpectGapsToBeEmpty",
     "ExpectGapsToBeExplained",
     "ExpectKeysToHashToTheirPartition",
     "ExpectKeysToMeetInOneTask",

@@ -30,6 +30,7 @@ from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeys
 from expectations.continuity import (
     ExpectBatchToContinueThePrevious,
     ExpectEndsToBeRemembered,
+    ExpectGapsToBeEmpty,
     ExpectGapsToBeExplained,
     ExpectTablesToHoldThePreviousBatch,
 )
@@ -60,6 +61,7 @@ class Evidence:
     violations: pd.DataFrame
     moved: pd.DataFrame
     produced: pd.DataFrame
+    gaps: pd.DataFrame
     ends: pd.DataFrame
     remembered: pd.DataFrame
     tables: pd.DataFrame
@@ -142,6 +144,7 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", _rows(evidence.coverage), covered)
     yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
+    yield Question("Gaps", _rows(evidence.gaps), [ExpectGapsToBeEmpty()])
     yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
     yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])

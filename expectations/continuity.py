@@ -115,6 +115,37 @@ def _unexplained(row: Any) -> str | None:
     return None
 
 
+class ExpectGapsToBeEmpty(TableExpectation):
+    """Expect nothing to lie where readers found nothing: no file that no plan names, no record that a broker gives to
+    another consumer.
+
+    Judges a table with a row for each stream partition with gaps: stream, partition, how many gaps there are (missing
+    if its readers did not say), into how many it was looked (looked), how many files or records were there (found), and
+    the first of them (first).
+    """
+
+    sentence = "Where offsets are missing, nothing is there when it is looked for again."
+
+    def needs(self) -> list[str]:
+        return ["stream", "partition", "gaps", "looked", "found", "first"]
+
+    def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
+        bad = frame[frame["found"] > 0]
+        told = (f"{row.stream}-{row.partition}: {_there_is(row)}" for row in bad.itertuples())
+        looked, gaps = int(frame["looked"].sum()), int(frame["gaps"].sum())
+        seen = [f"{many(gaps, 'gap')} in {many(len(frame), 'stream partition')}"]
+        if looked < gaps:
+            seen.append(f"{looked:,} of them looked into; the others are what their readers say")
+        if unknown := int(frame["gaps"].isna().sum()):
+            seen.append(f"readers of an earlier version, which did not say where, in {unknown:,} of these")
+        return "; ".join(seen), len(frame), len(bad), told
+
+
+def _there_is(row: Any) -> str:
+    there = "1 file or record lies" if row.found == 1 else f"{row.found:,} files or records lie"
+    return f"{there} where readers found nothing, the first is {row.first}"
+
+
 class ExpectTablesToHoldThePreviousBatch(TableExpectation):
     """Expect each result table to hold, by its own log, the batch and plan that the ledger published last to it.
 

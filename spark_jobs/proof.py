@@ -17,6 +17,7 @@ from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Viol
 from partitioning.model.tasks import taken
 from sources.reader import Batch
 from spark_jobs.arrays import numbers
+from spark_jobs.gaps_seen import Gaps
 from spark_jobs.hashing import key_texts, one_of_equals
 from spark_jobs.heavy_keys import HeavyKeys
 from spark_jobs.offset_digests import digest_of
@@ -94,9 +95,11 @@ class Proof:
     _held: int = 0
     _reached: int | None = None
     _heavy: HeavyKeys = field(init=False)
+    _gaps: Gaps = field(init=False)
 
     def __post_init__(self) -> None:
         self._heavy = HeavyKeys(self.ordered.placement.key_format)
+        self._gaps = Gaps(self.planned.start)
         self._broken = np.zeros(len(_VIOLATIONS), np.int64)
         self._owned = np.array(self.claims.owned, np.uint64)
         self._counts = np.zeros(5, np.int64)
@@ -133,6 +136,8 @@ class Proof:
         if self.ordered.sparse:
             read = seen.fates != OUTSIDE
             self._held_digest = (self._held_digest + int(digest_of(seen.offsets, read))) % MODULUS
+            if batch.reached is not None:
+                self._gaps.note(seen.offsets[read])
         self._note_offenders(seen, firsts, filled)
         self._heavy.note(seen.keys, seen.hashes, _keyed(seen))
         if claims.sample:
@@ -159,6 +164,7 @@ class Proof:
             heavy=self._heavy.found(),
             held=f"{self._held_digest:016x}" if self.ordered.sparse else "",
             reached=self._reached,
+            gaps=None if self._reached is None else self._gaps.seen(self._reached),
         )
 
     def keys(self) -> pa.Table:

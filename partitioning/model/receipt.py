@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.offsets import Span
 from partitioning.model.plan import TaskRef
 from partitioning.values import Document, Value
 
@@ -60,6 +61,14 @@ class HeavyKey(Value, frozen=True, order=True):
     records: int
 
 
+class GapsSeen(Value, frozen=True):
+    """The gaps between the records that a task read: how many, and `some` of them, spread evenly; all, if there are
+    few."""
+
+    count: int
+    some: tuple[Span, ...]
+
+
 class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     """What one task saw of one partition of an input of its stage, in the planned range [start, end).
 
@@ -70,7 +79,7 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     not hash to the partition, `stray` records taken whose key hashes to another task. `keys` distinct keys were
     sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a twentieth or more of
     the records taken, heaviest first. Of a sparse stream `held` is the digest of all that were read, and of one that
-    is read from its broker `reached` is the offset up to which it was read.
+    is read from its broker `reached` is the offset up to which it was read, and `gaps` are those that it was given.
     """
 
     input: str
@@ -90,6 +99,7 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
     heavy: tuple[HeavyKey, ...]
     held: str = ""
     reached: int | None = None
+    gaps: GapsSeen | None = None
 
 
 def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:

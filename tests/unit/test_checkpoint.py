@@ -40,9 +40,9 @@ def test_a_correct_batch_is_proved(scheme: str, null_keys: str) -> None:
     assert judgement.findings == ()
     assert judgement.success
     keys = {(each.task, each.stream, each.partition, each.key) for each in seen if each.key and each.fate == Fate.TAKEN}
-    assert judgement.why == Judged(records=70, partitions=6, keys=len(keys), key_sample=1, expectations=11, met=11)
+    assert judgement.why == Judged(records=70, partitions=6, keys=len(keys), key_sample=1, expectations=12, met=12)
     assert str(judgement.why) == (
-        f"70 records in 6 stream partitions, {len(keys)} keys compared, all 11 expectations met"
+        f"70 records in 6 stream partitions, {len(keys)} keys compared, all 12 expectations met"
     )
 
 
