@@ -1,0 +1,221 @@
+"""The next step that a finding names is right where it is shown: it is run as it is written, and leads on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches.backfills import steps
+from batches.backfills.backfill import backfill
+from cli.pipelines import load
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
+from tests.histories import Click, table_of
+from tests.integration.test_cli import coset
+from tests.landed import land_file, land_table
+
+LOCAL = ("--runner", "local")
+# An open batch of now goes first, and is not waited for here.
+BESIDE = (*LOCAL, "--wait-for-live", "0")
+
+
+@pytest.fixture
+def file(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A pipeline in a file that no folder of pipelines has, its name not that of the file; two published batches."""
+    monkeypatch.setenv("CLICKS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    file = tmp_path / "by hand.py"
+    written(file, "count(*) AS n")
+    for batch in range(2):
+        landed(store, batch)
+        assert coset("run", str(file), *LOCAL).exit_code == 0
+    return str(file)
+
+
+def written(file: Path, aggregates: str, more: str = "") -> None:
+    file.write_text(
+        "import os\n"
+        "from partitioning import Pipeline\n"
+        'pipeline = Pipeline("clicked", source=os.environ["CLICKS_SOURCE"])\n'
+        'clicks = pipeline.stream("clicks", key="k", partitions=2)\n'
+        f'clicks.aggregate("{aggregates}", name="counts").write("counts"{more})\n'
+    )
+
+
+def landed(store: S3Store, batch: int) -> None:
+    clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
+    land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=2)
+
+
+def first_file(store: S3Store) -> str:
+    """The key of a file that batch 0 has read."""
+    return min(entry.key for entry in store.list("topics/clicks/partition=0/"))
+
+
+def spoiled(store: S3Store, key: str) -> bytes:
+    """Put something else there; what it was."""
+    data = store.get(key)
+    assert data is not None
+    store.put(key, b"PAR1 no more")
+    return data
+
+
+def repaired(store: S3Store, identity: int) -> None:
+    """Land the first file of partition 0 anew, with another identity in each record."""
+    plan = Ledger(store, "clicked").plan(0)
+    assert plan is not None
+    count = plan.stream("clicks").partitions[0].end
+    keys = [click.key for click in _clicks() if click.key in _keys(store, 0)][:count]
+    table = table_of([Click(key, identity, 0) for key in keys])
+    land_file(table, "clicks", f"{store.root}/topics", 0, 0, offsets=list(range(len(keys))))
+
+
+def _clicks() -> list[Click]:
+    return [Click(f"key-{key}", key, 0) for key in range(10)]
+
+
+def _keys(store: S3Store, partition: int) -> set[str]:
+    return {f"key-{key}" for key in range(10) if placement_hash(f"key-{key}") % 2 == partition}
+
+
+def nexts(*words: str, code: int = 3) -> str:
+    """The next steps that a command that fails names."""
+    result = coset(*words, "--json")
+    assert result.exit_code == code, result.output
+    return "\n".join(finding["next"] for finding in json.loads(result.stderr.splitlines()[-1])["findings"])
+
+
+def commands(text: str) -> list[tuple[str, ...]]:
+    """The commands in a text, ready to be run."""
+    lines = re.findall(r"`coset ([^`]+)`", text)
+    assert lines, text
+    return [tuple(word.replace("…", "it is asked for") for word in shlex.split(line)) for line in lines]
+
+
+def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batch_stays(
+    store: S3Store, file: str
+) -> None:
+    landed(store, 2)
+    assert coset("plan", file).exit_code == 0
+    key = first_file(store)
+    repaired(store, 100)
+    assert coset("backfill", file, "--from", "0", "--input", "repaired", "--preview").exit_code == 0
+    pipeline = load(file)
+    request = steps.begin(pipeline, store, steps.Asked(0, 0, DEFAULTS, "", True))
+    steps.planned(pipeline, store, request, 0)
+    # The repair is repaired once more.
+    repaired(store, 200)
+    told = nexts("backfill", file, "--resume", "0", *BESIDE)
+    assert "replan" not in told
+    assert "with `--input repaired`" in told
+    (cancel,) = set(commands(told.replace(" with `--input repaired`", "")))
+    assert cancel == ("backfill", file, "--cancel", "0")
+    assert coset(*cancel).exit_code == 0
+    again = coset("backfill", file, "--from", "0", "--input", "repaired", *BESIDE)
+    assert again.exit_code == 0, again.output
+    assert "backfill 1 of clicked" in again.output
+    standing = Ledger(store, "clicked").standing()
+    assert standing.open
+    assert standing.plan is not None
+    assert standing.plan.batch == 2
+    assert store.get(key) is not None
+
+
+def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_there_are(
+    store: S3Store, file: str
+) -> None:
+    store.delete(first_file(store))
+    told = nexts("backfill", file, "--from", "0", "--to", "1", *LOCAL)
+    assert "replan" not in told
+    repaired(store, 100)
+    (command,) = set(commands(told))
+    assert command == ("backfill", file, "--from", "0", "--to", "1", "--input", "repaired")
+    done = coset(*command, *LOCAL)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store: S3Store, file: str) -> None:
+    clicks = table_of(_clicks()).append_column("price", pa.array(range(10), pa.int64()))
+    land_table(clicks, "clicks", f"{store.root}/topics", key="k", partitions=2)
+    written(Path(file), "sum(price) AS n", ", mode='replace'")
+    run = coset("run", file, *LOCAL)
+    assert run.exit_code == 0, run.output
+    told = nexts("backfill", file, "--from", "1", "--cascade", *LOCAL)
+    assert "begin at a later batch" in told
+    assert ("backfill", file, "--from", "1", "--input", "repaired") in commands(told)
+    later = coset("backfill", file, "--from", "2", *LOCAL)
+    assert later.exit_code == 0, later.output
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S3Store, file: str) -> None:
+    expectation = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 0}}
+    written(Path(file), "count(*) AS n", f", expect=[{expectation}]")
+    landed(store, 2)
+    for _ in range(2):
+        told = nexts("run", file, *LOCAL)
+        assert ("report", file, "--batch", "2") in commands(told)
+    report = coset("report", file, "--batch", "2")
+    assert "Result table counts, not met" in report.stdout
+    waits = coset("run", file, *LOCAL, "--json")
+    (finding,) = json.loads(waits.stderr.splitlines()[-1])["findings"]
+    assert finding["kind"] == "batch.waits"
+    assert finding["about"]["waits_for"] == "expectation"
+    replan, run = commands(finding["next"])
+    assert (replan[0], run[-1]) == ("replan", "--again")
+    if again:
+        assert nexts(*run, *LOCAL) == told
+    written(Path(file), "count(*) AS n")
+    assert coset(*replan).exit_code == 0
+    assert coset("run", file, *LOCAL).exit_code == 0
+
+
+def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: S3Store, file: str) -> None:
+    assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
+    (undo,) = commands(nexts("backfill", file, "--cancel", "0"))
+    assert undo == ("undo", file, "0")
+    assert coset(*undo).exit_code == 0
+    (one,) = commands(nexts("swap", file, "0", "--approve", "sha256:0"))
+    assert "Rows of backfill 0" in coset(*one).stdout
+    request = steps.begin(load(file), store, steps.Asked(1, 1, DEFAULTS))
+    steps.pause(store, backfill(store, "clicked", request.number), "later")
+    with pytest.raises(Refused, match="paused it"):
+        steps.planned(load(file), store, request, 1)
+    (resume,) = commands(nexts("swap", file, "1", "--approve", "sha256:0"))
+    assert resume == ("backfill", file, "--resume", "1")
+    assert coset(*resume, *LOCAL).exit_code == 0
+    assert coset("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview").exit_code == 0
+    third = steps.begin(load(file), store, steps.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
+    assert coset("backfill", file, "--cancel", str(third.number)).exit_code == 0
+    (another,) = commands(nexts("backfill", file, "--resume", str(third.number), *LOCAL))
+    assert coset(*another, *LOCAL).exit_code == 0
+
+
+def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: S3Store) -> None:
+    for words in (
+        ("explain", file, "--batch", "9"),
+        ("backfills", file, "--number", "9"),
+        ("state", file, "--batch", "9"),
+    ):
+        for command in commands(nexts(*words)):
+            assert coset(*command).exit_code == 0
+    (status,) = commands(nexts("abandon", file, "--why", "it is wrong"))
+    assert coset(*status).exit_code == 0
+
+
+def test_without_anything_to_do_the_last_plan_is_explained_and_drawn(file: str, tmp_path: Path) -> None:
+    drawn = tmp_path / "plan.svg"
+    shown = coset("explain", file, "--svg", str(drawn))
+    assert shown.exit_code == 0, shown.output
+    assert "Nothing to do: no new records since batch 1" in shown.stdout
+    assert "batch 1 is shown" in shown.stdout
+    assert "<svg" in drawn.read_text()
