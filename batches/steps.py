@@ -16,15 +16,17 @@ from typing import TYPE_CHECKING
 from msgspec import to_builtins
 
 from batches.ref import BatchRef
+from batches.waiting import found_by
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
-from partitioning.model.plan import TaskGroup
+from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown, size
 from partitioning.texts import in_markdown
@@ -103,8 +105,9 @@ def audit(batch: BatchRef) -> str:
         return _decided(verdict)
     attempt = ledger.attempt(planned.batch)
     read = receipts(ledger, planned, attempt)
+    anew = Replan(planned.pipeline, repaired=True)
     findings = (
-        *not_as_planned(planned.streams, planned.pipeline, were_read=True),
+        *not_as_planned(planned.streams, anew, were_read=True),
         *without_digests(ledger, planned, attempt, read),
     )
     if findings:
@@ -172,8 +175,9 @@ def publish(batch: BatchRef) -> str:
     return f"{_published(publication.publish(ledger, planned))}{mirror(ledger)}"
 
 
-def report(batch: BatchRef, docs_folder: Path) -> str:
-    """The batch on a page of Markdown: what was read, the verdict, the tables and where the Data Docs are."""
+def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value
+    """The batch on a page of Markdown: what was read, the verdict or what the last attempt failed with, the tables and
+    where the Data Docs are."""
     from batches import audit as auditing  # noqa: PLC0415
     from batches.broker_gaps import broker_gaps  # noqa: PLC0415
 
@@ -192,10 +196,18 @@ def report(batch: BatchRef, docs_folder: Path) -> str:
             markdown(sections),
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
+            *(f"- {in_markdown(told)}" for told in ([] if verdict else _failed(ledger, planned, shown))),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             f"- {in_markdown(f'Data Docs: {page}')}",
         ]
     )
+
+
+def _failed(ledger: Ledger, planned: Plan, shown: Shown) -> Iterator[str]:
+    """What the checks of the last attempt found, if they failed."""
+    last = ledger.attempt(planned.batch) - 1
+    for found in found_by(ledger.failed_check(planned.batch, last)) if last >= 0 else ():
+        yield f"Attempt {last} failed: {found.what} ({found.where}). Next: {shown.says(found.next)}"
 
 
 def _decided(verdict: Verdict) -> str:

@@ -74,7 +74,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
     if as_json:
         show_json(_outcome(ledger, plan))
     else:
-        show_page(steps.report(BatchRef.of(store, plan), docs))
+        show_page(steps.report(BatchRef.of(store, plan), docs, pipelines.shown()))
 
 
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:

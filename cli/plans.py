@@ -49,13 +49,22 @@ def explain_next(named: str, root: str, settings: Settings, form: Form) -> None:
     """Show the open batch's plan, or what the next plan would be."""
     pipeline, store = pipelines.load(named), S3Store(root)
     taken = preview(pipeline, store, settings)
-    if taken.plan is None:
-        _show_none(taken.sentence, as_json=form.as_json)
-        return
     ledger = Ledger(store, pipeline.name)
+    if taken.plan is None:
+        _show_last(ledger, taken.sentence, form)
+        return
     stored = ledger.plan(taken.plan.batch) is not None
     sentence = taken.sentence if stored else taken.sentence.replace("is planned", "would be planned")
     _show(ledger, taken.plan, sentence, form, stored=stored)
+
+
+def _show_last(ledger: Ledger, sentence: str, form: Form) -> None:
+    """Show the newest plan that there is, as there is nothing to plan."""
+    last = ledger.standing().plan
+    if last is None:
+        _show_none(sentence, as_json=form.as_json)
+    else:
+        _show(ledger, last, f"{sentence}; batch {last.batch} is shown, the last", form, stored=True)
 
 
 def explain_batch(named: str, root: str, number: int, form: Form) -> None:

@@ -42,6 +42,7 @@ class Kind(StrEnum):
         "Rekey or repartition the flow, or declare what its producers use.",
     )
     SQL = "sql", "DuckDB does not accept an expression, or it fails on the records.", "Correct it."
+    SQL_COLUMN = "sql.column", "An expression names a column that there is not.", "Correct the name, or land it."
     SQL_TYPE = "sql.type", "A column has a type, or a name, that cannot be used there.", "Cast or rename it."
     COMBINE_ORDER = "combine.order", "A combine gives another result in another order.", "Use other aggregates."
     FUNCTION = "function", "A Python function raises, or gives what it must not give.", "Correct the line it names."

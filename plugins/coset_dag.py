@@ -189,7 +189,7 @@ def publish(ref: dict[str, str]) -> None:
 def report(ref: dict[str, str]) -> None:
     """Print what was read, decided and published, and where the Data Docs are."""
     with failures():
-        print(steps.report(BatchRef(**ref), docs_folder()))
+        print(steps.report(BatchRef(**ref), docs_folder(), shown()))
 
 
 def _clean_task(pipeline: Pipeline) -> Any:

@@ -49,8 +49,8 @@ class LandedReader:
         self._declared = ordered.declared
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
-        self._restore = restore(pipeline)
         self._anew = Replan(pipeline, repaired=True)
+        self._restore = restore(self._anew)
         self._pinned = self._open(ordered.partitions)
 
     @property

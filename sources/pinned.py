@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import assert_never
 
-from partitioning.commands import Replan, Then
+from partitioning.commands import Command, Then
 from partitioning.documents.store import Entry, S3Store
-from partitioning.errors import Finding
+from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
@@ -15,9 +15,9 @@ from partitioning.model.streams import InputFile
 from sources.layouts import folders_of
 
 
-def restore(pipeline: str) -> Then:
-    """What to do about a file that is not as it was planned."""
-    return "restore the file as it was planned, or land it again and ", Replan(pipeline, repaired=True)
+def restore(anew: Command) -> Then:
+    """What to do about a file that is not as it was planned; `anew` plans what reads it with the files of then."""
+    return "restore the file as it was planned, or land it again and ", anew
 
 
 def gone(file: InputFile, then: Then) -> Finding:
@@ -30,12 +30,18 @@ def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None
     if (size, etag) == (file.size, file.etag):
         return None
     what = f"planned {file.size} bytes, etag {file.etag}, found {size} bytes, etag {etag}"
-    return Finding(Kind.FILE_CHANGED, f"the file was changed since the batch was planned: {what}", file.path, then)
+    return Finding(
+        Kind.FILE_CHANGED,
+        f"the file was changed since the batch was planned: {what}",
+        file.path,
+        then,
+        about(planned=(file.size, file.etag), found=(size, etag)),
+    )
 
 
-def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read: bool = False) -> Iterator[Finding]:
+def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read: bool = False) -> Iterator[Finding]:
     """What is not there any more as it was planned, wherever it lies. A stream may be given as several batches planned
-    it.
+    it; `anew` plans them with what there is.
 
     If they `were_read`, a topic may have lost since what its readers have seen there. Raises Unreachable if store or
     brokers do not answer.
@@ -48,11 +54,11 @@ def not_as_planned(streams: Iterable[PlannedStream], pipeline: str, *, were_read
             case KafkaSource() as source:
                 from sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
 
-                yield from kafka.not_as_planned(stream, source, pipeline, were_read=were_read)
+                yield from kafka.not_as_planned(stream, source, anew, were_read=were_read)
             case _:
                 assert_never(stream.declared.origin)
     for of_one in landed.values():
-        yield from _files_not_as_planned(of_one, restore(pipeline))
+        yield from _files_not_as_planned(of_one, restore(anew))
 
 
 def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from partitioning.commands import Replan, Then
+from partitioning.commands import Repeat, Replan, Then
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
@@ -56,11 +56,12 @@ class Relations:
             for intake in self._intakes:
                 if intake.error is not None:
                     raise intake.error from None
+            kind = Kind.SQL
             then: Then = ("correct the expression or the data, then ", Replan(self._order.pipeline))
             if isinstance(error, duckdb.OutOfMemoryException):
-                then = "give the task more memory with --memory"
+                kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(Finding(Kind.SQL, what, f"{where}, {self._order}", then)) from error
+            raise Refused(Finding(kind, what, f"{where}, {self._order}", then)) from error
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
         while True:

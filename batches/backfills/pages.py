@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from batches.backfills.outlook import Outlook, outlook
@@ -62,7 +62,8 @@ def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -
 
 def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindrances: Iterable[Finding] = ()) -> str:
     """What a reviewer has to see: what was asked and why, how it was run, and which rows are others than they were."""
-    run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)))
+    results = {number: _results(found, number) for number in backfill.batches}
+    run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)), results=results)
     shown = [run_again, *comparison_sections(found, hindrances)]
     asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
     head = f"## B{str(backfill)[1:]}\n\n{paragraph(asked)}\n\n"
@@ -78,8 +79,28 @@ def _run_again(store: Store, backfill: Backfill) -> Iterator[tuple[Plan, Plan]]:
         yield before, again
 
 
-def _batches(title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str] = ()) -> Section:
-    return section(title, _BATCHES, [_batch(before, now) for before, now in pairs], notes)
+def _batches(
+    title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str] = (), results: Mapping[int, str] | None = None
+) -> Section:
+    """The batches, with the results that were compared, or else with those that their plans promise."""
+    rows = [(*_batch(before, now), results[now.batch] if results else _promised(before, now)) for before, now in pairs]
+    return section(title, _BATCHES, rows, notes)
+
+
+def _promised(before: Plan, now: Plan) -> str:
+    if any(input_changes(before, now)):
+        return "Other input, so results may differ"
+    return str(diff(before, now).results).partition(":")[0]
+
+
+def _results(found: Comparison, batch: int) -> str:
+    """What is other in the tables of a batch than it was."""
+    differ = [
+        f"{many(table.keys, 'key')} of {table.table} differ"
+        for table in found.tables
+        if table.batch == batch and not table.same
+    ]
+    return "; ".join(differ) or "The same"
 
 
 def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
@@ -166,8 +187,7 @@ def _later(ahead: Outlook, last: int, cascade: str, replan: str) -> Section:
 
 def _batch(before: Plan, now: Plan) -> tuple[str, ...]:
     counts = (_tasks(before), _tasks(now), len(before.groups), len(now.groups))
-    results = str(diff(before, now).results).partition(":")[0]
-    return str(before.batch), f"{before.records:,}", size(_bytes(before)), *(f"{count:,}" for count in counts), results
+    return str(before.batch), f"{before.records:,}", size(_bytes(before)), *(f"{count:,}" for count in counts)
 
 
 def _bytes(plan: Plan) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from batches.backfills.repaired import with_files_of_now
 from batches.backfills.swaps import gone_on_from
 from batches.ends import ends_before
@@ -9,6 +11,7 @@ from batches.history import replayed, statistics
 from batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.commands import Backfill
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
@@ -16,6 +19,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.streams import Column
 from partitioning.planning.planner import plan_arrived
 from partitioning.values import replace
 from spark_jobs.sql.left_columns import with_columns
@@ -41,7 +45,7 @@ def planned_again(
     plan = plan_arrived(
         then,
         _streams(then, stored),
-        result_columns(then, replayed(stored), ledger.store),
+        _columns(then, stored, ledger),
         batch=batch,
         parent=digest(before) if before else None,
         published=before,
@@ -55,6 +59,24 @@ def planned_again(
     planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # What the tables hold now is of later batches.
     return planned if source is ledger else _anew(planned)
+
+
+def _columns(pipeline: Pipeline, stored: Plan, ledger: Ledger) -> Mapping[str, tuple[Column, ...]]:
+    """The columns of the result tables. Raises Refused, as `result_columns`: of what a batch that was landed before a
+    column came can do about it."""
+    try:
+        return result_columns(pipeline, replayed(stored), ledger.store)
+    except Refused as refusal:
+        raise Refused(*(_from_before(finding, pipeline.name, stored.batch) for finding in refusal.findings)) from None
+
+
+def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
+    if finding.kind is not Kind.SQL_COLUMN:
+        return finding
+    landed = ("; or, if it came after that batch, begin at a later batch, or land its files with the column and ",)
+    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    again = Backfill(pipeline, batch, repaired=True)
+    return replace(finding, where=f"{finding.where}, batch {batch}", next=(*parts, *landed, again))
 
 
 def _lost(ledger: Ledger) -> list[OffsetRange]:

@@ -23,6 +23,7 @@ from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.sweeping import STATES_KEPT, LeftOver, sweep
 from expectations.docs import Site, publish_comparison
+from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
@@ -64,7 +65,8 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         assert stored is not None
         pairs.append((stored, planned_again(pipeline, again, batch, asked.settings, repaired=asked.repaired)))
     if not asked.repaired:
-        findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), pipeline.name))
+        anew = commands.Backfill(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
+        findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
     findings.extend(not_exchangeable([(layers.top(stored.batch), stored.batch) for stored, _ in pairs]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from partitioning.commands import Replan
+from partitioning.commands import Command
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -16,12 +16,12 @@ from sources.kafka.epochs import replaced
 from sources.kafka.topics import Log, describe, logs
 
 
-def removed(partition: StreamPartition, planned: Span, log: Log, where: str, pipeline: str) -> Finding | None:
+def removed(partition: StreamPartition, planned: Span, log: Log, where: str, anew: Command) -> Finding | None:
     """That a part of what was planned is not in the log any more, if it is so."""
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
-        then = ("let the topic retain more; ", Replan(pipeline), " names the loss, and a backfill can begin later")
+        then = ("let the topic retain more; ", anew, " names the loss, and a backfill can begin later")
         return Finding(Kind.STREAM_LOST, what, where, then, about(gone=gone))
     if log.end < planned.end:
         gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
@@ -49,7 +49,7 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
     )
 
 
-def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *, were_read: bool) -> Iterator[Finding]:
+def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *, were_read: bool) -> Iterator[Finding]:
     """What the brokers do not hold any more of what was planned of a stream.
 
     A reader sees by itself that its range was there until it had read it; so what retention removes after ranges
@@ -74,7 +74,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *,
         held = _held(planned[number])
         assert held is not None
         place = StreamPartition(stream.name, number)
-        if finding := removed(place, held, log, source.uri(stream.name, number), pipeline):
+        if finding := removed(place, held, log, source.uri(stream.name, number), anew):
             yield finding
     for number in sorted(replaced(cluster, stream.name, planned.values(), found)):
         what = (
@@ -83,7 +83,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, pipeline: str, *,
         )
         then = (
             "find out what the cluster has lost; ",
-            Replan(pipeline),
+            anew,
             " reads what is there now, and a backfill can begin later",
         )
         yield Finding(

@@ -9,6 +9,7 @@ from contextlib import closing
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
+from partitioning.commands import Replan
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span, StreamPartition
@@ -141,7 +142,7 @@ class KafkaReader:
         self._check_topic()
         place = StreamPartition(self._declared.name, number)
         log = logs(self._cluster, place.stream, [number])[number]
-        if finding := removed(place, span, log, range_.path, self._pipeline):
+        if finding := removed(place, span, log, range_.path, Replan(self._pipeline)):
             raise Refused(finding)
 
     def _check_topic(self) -> None:

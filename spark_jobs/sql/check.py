@@ -340,7 +340,7 @@ class _Check:
         if unknown:
             then = f"correct the name; {self._listed(inputs)}"
             return [
-                Finding(Kind.SQL, f"there is no column {name!r}", _where(step), then, about(name=name))
+                Finding(Kind.SQL_COLUMN, f"there is no column {name!r}", _where(step), then, about(name=name))
                 for name in unknown
             ]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)

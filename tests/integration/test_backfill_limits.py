@@ -145,7 +145,11 @@ def test_a_live_batch_that_nobody_runs_is_waited_for_only_so_long(history: Batch
 def test_a_live_batch_that_waits_itself_is_not_waited_for(history: Batches) -> None:
     request, ref = begun(history), open_batch(history)
     for attempt in range(2):
-        ref.load()[0].close_attempt(1, attempt, b'{"findings": [{"what": "wrong"}]}')
+        ref.load()[0].close_attempt(
+            1,
+            attempt,
+            b'{"findings": [{"kind": "proof", "what": "it is wrong", "where": "here", "next": "correct it"}]}',
+        )
     assert ran(history, request, Limits(), Clock()) == []
     # Nor is any, if that is wanted.
     other = begun(history, Settings.parse(scheme="tasks(5)"))

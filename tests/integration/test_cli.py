@@ -131,7 +131,7 @@ def test_status_says_what_an_open_batch_needs(landed: S3Store) -> None:
     coset("plan", PIPELINE)
     newest = json.loads(coset("status", PIPELINE, "--json").stdout)["newest"]
     assert newest == {"batch": 0, "open": True, "needs": ["Still to run: 2 of 2 task groups (0, 1)."]}
-    assert "Next: coset run delays" in coset("status", PIPELINE).stdout
+    assert f"Next: coset run {PIPELINE}" in coset("status", PIPELINE).stdout
 
 
 def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> None:
@@ -157,7 +157,7 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     refused(coset(*words), "the batch waits, its checks fail in the same way", f"`coset run {PIPELINE} --again`")
     status = coset("status", PIPELINE).stdout
     assert "It waits: the checks of its last two attempts failed in the same way." in status
-    assert "Next: correct it, then `coset replan delays --why '…'`" in status
+    assert f"Next: correct it, then `coset replan {PIPELINE} --why '…'`" in status
     refused(coset(*words, "--again"), "refuses records without one")
     assert Ledger(landed, "delays").attempt(0) == 3
     nothing = coset("clean", PIPELINE)
@@ -337,7 +337,7 @@ def test_with_json_a_refusal_is_json(landed: S3Store) -> None:
     assert result.exit_code == 3
     document = json.loads(result.stderr)
     assert document["error"] == "Refused"
-    assert [set(finding) for finding in document["findings"]] == [{"what", "where", "next"}]
+    assert [set(finding) for finding in document["findings"]] == [{"kind", "what", "where", "next", "about"}]
 
 
 @pytest.mark.parametrize(

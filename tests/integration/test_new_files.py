@@ -15,6 +15,7 @@ from batches.ends import forget
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Replan
 from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
@@ -209,10 +210,10 @@ def test_the_audit_lists_planned_files_from_the_first_one_on(
 ) -> None:
     file = land(landed, 1, FILES * ROWS)
     plan = next_plan(landed, views(landed))
-    assert requests.listed(lambda: list(not_as_planned(plan.streams, "seen"))) == PARTITIONS
-    assert list(not_as_planned(plan.streams, "seen")) == []
+    assert requests.listed(lambda: list(not_as_planned(plan.streams, Replan("seen")))) == PARTITIONS
+    assert list(not_as_planned(plan.streams, Replan("seen"))) == []
     erase(landed.root, file.removeprefix(f"{landed.root}/"))
-    (finding,) = not_as_planned(plan.streams, "seen")
+    (finding,) = not_as_planned(plan.streams, Replan("seen"))
     assert (finding.what, finding.where) == ("the file is gone since the batch was planned", file)
 
 

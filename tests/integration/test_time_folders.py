@@ -11,6 +11,7 @@ import pytest
 from batches import steps
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.commands import Replan
 from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
@@ -117,13 +118,15 @@ def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: S3Store
     late = land(landed, 3, 0, HOURS * ROWS)
     plan = preview(views(landed), landed).plan
     assert plan is not None
-    assert requests(proxy, r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, "hourly"))) == 1
-    assert list(not_as_planned(plan.streams, "hourly")) == []
+    assert (
+        requests(proxy, r"list-type=2.*topics/views", lambda: list(not_as_planned(plan.streams, Replan("hourly")))) == 1
+    )
+    assert list(not_as_planned(plan.streams, Replan("hourly"))) == []
     landed.put(late, WRITER.write([row(0)], None))
-    (finding,) = not_as_planned(plan.streams, "hourly")
+    (finding,) = not_as_planned(plan.streams, Replan("hourly"))
     assert "the file was changed since the batch was planned" in finding.what
     erase(landed.root, late)
-    (finding,) = not_as_planned(plan.streams, "hourly")
+    (finding,) = not_as_planned(plan.streams, Replan("hourly"))
     assert finding.what == "the file is gone since the batch was planned"
 
 

@@ -1,0 +1,211 @@
+"""Findings are values: what decides reads their kinds and values; sentences are made where they are shown."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import typer
+
+from batches.waiting import found_by
+from cli.main import app
+from partitioning import commands
+from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, Then
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.failure import Failed, together
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("batches", "cli", "demo", "expectations", "partitioning", "plugins", "sources", "spark_jobs")
+PAGE = ROOT / "docs" / "findings.md"
+NAMES = ("late", "late.backfill-3")
+CASES: dict[str, list[Command]] = {
+    "Repeat": [Repeat()],
+    "Run": [Run(name, again) for name in NAMES for again in (False, True)],
+    "Replan": [Replan(name, repaired) for name in NAMES for repaired in (False, True)],
+    "Status": [commands.Status(name) for name in NAMES],
+    "Report": [Report("late", 4)],
+    "Backfills": [commands.Backfills("late"), commands.Backfills("late", 3)],
+    "Backfill": [
+        commands.Backfill("late", 1),
+        commands.Backfill("late", 1, 4, repaired=True),
+        commands.Backfill("late", 1, cascade=True),
+    ],
+    "Resume": [commands.Resume("late", 3)],
+    "Cancel": [commands.Cancel("late", 3)],
+    "Swap": [commands.Swap("late", 3, "sha256:0")],
+    "Undo": [commands.Undo("late", 3)],
+    "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
+}
+ASKED = [command for cases in CASES.values() for command in cases]
+
+
+@cache
+def sources() -> dict[Path, ast.Module]:
+    """The product's code."""
+    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
+    return {file: ast.parse(file.read_text()) for file in files}
+
+
+def found_kinds() -> Iterator[str]:
+    """The kinds that code names, apart from where they are listed."""
+    for file, tree in sources().items():
+        if file.name == "kinds.py":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Kind":
+                yield node.attr
+
+
+def test_every_kind_is_found_somewhere() -> None:
+    assert {kind.name for kind in Kind} == set(found_kinds())
+
+
+def test_the_page_has_each_kind_with_its_cause_and_cure() -> None:
+    page = PAGE.read_text()
+    table = "".join(f"| `{kind.value}` | {kind.cause} | {kind.cure} |\n" for kind in Kind)
+    head, rows = page.split("| --- | --- | --- |\n")
+    if os.environ.get("COSET_REWRITE_GOLDEN") == "1":
+        PAGE.write_text(f"{head}| --- | --- | --- |\n{table}")
+    assert rows == table
+
+
+def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> None:
+    assert len({kind.value for kind in Kind}) == len(Kind)
+    for kind in Kind:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*(\.[a-z]+(-[a-z]+)*)?", kind.value)
+        assert kind.cause.endswith(".")
+        assert kind.cure.endswith(".")
+
+
+def test_no_finding_names_a_command_about_a_pipeline_in_words() -> None:
+    """Its words would be wrong for a backfill, in Airflow, or where a pipeline is called by its file."""
+    about_pipelines = re.compile(r"`coset (run|replan|report|status|abandon|backfills?|swap|undo|hand-over) ?")
+    told = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file, tree in sources().items()
+        if file.parts[len(ROOT.parts)] not in ("cli", "demo") and file.name != "kinds.py"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and about_pipelines.search(node.value)
+        if not _is_docstring(tree, node)
+    ]
+    assert told == []
+
+
+def _is_docstring(tree: ast.Module, node: ast.Constant) -> bool:
+    holders = [each for each in ast.walk(tree) if isinstance(each, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    return any(isinstance(each.body[0], ast.Expr) and each.body[0].value is node for each in holders if each.body)
+
+
+def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words() -> None:
+    one = Finding(Kind.STREAM_LOST, "offsets are lost", "s3://a", "land them", about(range="views-0@[1,2)"))
+    same = Finding(Kind.STREAM_LOST, "told in other words", "s3://a", Run("late"), about(range="views-0@[1,2)"))
+    others = [
+        msgspec.structs.replace(one, kind=Kind.STREAM_GAP),
+        msgspec.structs.replace(one, where="s3://b"),
+        msgspec.structs.replace(one, about=about(range="views-0@[1,3)")),
+    ]
+    assert one == same
+    assert hash(one) == hash(same)
+    assert [other for other in others if other == one] == []
+    told = together([Refused(one), Refused(same), *(Refused(other) for other in others)])
+    assert [finding.what for finding in told.findings] == ["offsets are lost"] * 4
+
+
+def test_a_failed_check_is_read_back_as_the_findings_that_it_had() -> None:
+    found = Finding(Kind.PROOF, "Coverage, not met", "batch 0", (Run("late"), " tries it again"), about(count=3))
+    report = json.dumps({"findings": msgspec.to_builtins([found])}).encode()
+    (back,) = found_by(report)
+    assert back == found
+    assert str(back) == str(found)
+    # Of older versions there are sentences only; nothing can be said to be the same.
+    assert found_by(b'{"findings": [{"what": "Coverage", "where": "batch 0", "next": "look"}]}') == ()
+    assert found_by(None) == ()
+
+
+def test_findings_are_for_programs_what_they_are_for_people() -> None:
+    found = Finding(
+        Kind.TABLE_MODE, "the mode", "s3://t", ("keep it, or ", Replan("late")), about(table="t", modes=["a"])
+    )
+    plain = json.loads(json.dumps(found.plain(Shown(named={"late": "x/late.py"}))))
+    assert plain == {
+        "kind": "table.mode",
+        "what": "the mode",
+        "where": "s3://t",
+        "next": "keep it, or `coset replan x/late.py --why '…'`",
+        "about": {"table": "t", "modes": ["a"]},
+    }
+    assert Failed.of(Refused(found)).error().findings == (found,)
+
+
+def test_each_command_is_tried_here() -> None:
+    assert {kind.__name__ for kind in get_args(Command)} == CASES.keys()
+    assert all(type(command).__name__ == name for name, cases in CASES.items() for command in cases)
+
+
+@pytest.mark.parametrize("command", ASKED, ids=str)
+@pytest.mark.parametrize("named", ["late", "my pipelines/late.py"])
+def test_a_command_is_one_that_the_command_line_takes(command: Command, named: str) -> None:
+    line = Shown(named={"late": shlex.quote(named)}).line(command)
+    if line is None:
+        assert command == Repeat()
+        return
+    program, verb, *words = shlex.split(line)
+    assert program == "coset"
+    group: Any = typer.main.get_command(app)
+    with group.commands[verb].make_context(verb, words) as context:
+        called = context.params.get("pipeline", context.params.get("to"))
+        assert called == (command.to if isinstance(command, commands.HandOver) else named)
+
+
+@pytest.mark.parametrize("command", ASKED, ids=str)
+def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) -> None:
+    for shown in (Shown(), Shown(airflow=True)):
+        said = shown.says(command)
+        if "backfill-3" in str(getattr(command, "pipeline", "")):
+            assert "replan" not in said
+            assert "coset run" not in said
+            assert "backfill-3" not in said
+
+
+@pytest.mark.parametrize(
+    ("then", "on_a_terminal", "in_airflow"),
+    [
+        (Repeat(), "run the same command again", "clear the failed task"),
+        (Run("late"), "`coset run late`", "start the DAG late (`coset run late`)"),
+        (
+            Run("late", again=True),
+            "`coset run late --again`",
+            "start the DAG late, with Again (`coset run late --again`)",
+        ),
+        (
+            Run("late.backfill-3"),
+            "`coset backfill late --resume 3`",
+            "start the DAG late_backfill, with Backfill 3 (`coset backfill late --resume 3`)",
+        ),
+        (Replan("late"), "`coset replan late --why '…'`", "`coset replan late --why '…'`"),
+        (
+            ("land it again; ", Replan("late.backfill-3", repaired=True)),
+            "land it again; `coset backfill late --cancel 3` and ask for the backfill again, with `--input repaired`",
+            "land it again; `coset backfill late --cancel 3` and ask for the backfill again, with `--input repaired`",
+        ),
+        (
+            commands.Undo("late", 3),
+            "`coset undo late 3`",
+            "start the DAG late_undo, with Backfill 3 (`coset undo late 3`)",
+        ),
+    ],
+    ids=str,
+)
+def test_advice_is_in_the_words_of_where_it_is_shown(then: Then, on_a_terminal: str, in_airflow: str) -> None:
+    assert Shown().says(then) == on_a_terminal
+    assert Shown(airflow=True).says(then) == in_airflow
