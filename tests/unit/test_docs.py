@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import os
 from pathlib import Path
 
 import pytest
+
+from partitioning.kinds import Kind
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -19,3 +22,13 @@ def test_the_examples_on_a_page_give_what_it_shows(page: str) -> None:
 
 def test_the_pages_on_cosets_and_plans_have_examples() -> None:
     assert all(">>>" in (DOCS / page).read_text() for page in ("cosets.md", "plans.md"))
+
+
+def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
+    path = DOCS / "findings.md"
+    page = path.read_text()
+    table = "".join(f"| `{kind.value}` | {kind.cause} | {kind.cure} |\n" for kind in Kind)
+    head, rows = page.split("| --- | --- | --- |\n")
+    if os.environ.get("COSET_REWRITE_GOLDEN") == "1":
+        path.write_text(f"{head}| --- | --- | --- |\n{table}")
+    assert rows == table, "COSET_REWRITE_GOLDEN=1 writes it anew"
