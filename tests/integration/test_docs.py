@@ -8,15 +8,19 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
+from batches import steps
 from batches.audit import audit, load
 from batches.evidence import evidence
 from expectations.checkpoint import judge
 from expectations.docs import Site
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
 from tests.evidence import first_of_all
 from tests.reference import log, pipeline, planned, run
 from tests.reference import store as receipts
+from tests.running import run_and_publish, run_groups
+from tests.small import small_batch
 
 TAILS = [f"N{number}" for number in range(30)]
 
@@ -53,3 +57,31 @@ def test_browsers_are_told_that_pages_are_html(docs: S3Store) -> None:
 def test_the_folder_holds_what_the_store_holds(docs: S3Store, tmp_path: Path) -> None:
     for entry in docs.list("delays/docs/batch"):
         assert docs.get(entry.key) == (tmp_path / "delays" / Path(entry.key).name).read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    batch, file = small_batch(), tmp_path / "docs"
+    file.write_text("a file, and no folder")
+    with pytest.raises(Refused) as caught:
+        run_and_publish(batch.ref, file)
+    (finding,) = caught.value.findings
+    assert finding.what.startswith("the Data Docs cannot be written: ")
+    assert finding.where == str(file)
+    assert "COSET_DOCS" in finding.then
+    assert batch.ledger.receipt(0, 0, 0) is None
+    # What it advises is all that is needed.
+    run_and_publish(batch.ref, tmp_path / "other")
+    assert batch.ledger.commit(0) is not None
+
+
+def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: S3Store, tmp_path: Path) -> None:
+    batch, file = small_batch(), tmp_path / "docs"
+    run_groups(batch.ref)
+    steps.audit(batch.ref)
+    file.write_text("a file, and no folder")
+    for _ in range(3):
+        with pytest.raises(Refused, match="the Data Docs cannot be written: "):
+            steps.check(batch.ref, file)
+    # The batch does not wait for anybody: nothing of it was found wrong.
+    assert batch.ledger.attempt(0) == 0
+    assert "is decided: publish" in steps.check(batch.ref, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""Where a command's words go: a file that is full, a pipe that nobody reads, nothing at all; and Ctrl-C meanwhile."""
+"""What a command finds where it is started: a full disk, a pipe that nobody reads, few open files, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WORDS = ("assign", "--stream", "views=8", "--stream", "clicks=12")
 WRONG = ("assign", "--stream", "views=0")
 
 
-def coset(words: tuple[str, ...], redirected: str = "") -> subprocess.CompletedProcess[str]:
-    line = f'"{sys.executable}" -m cli.main {" ".join(words)} {redirected}'
+def coset(words: tuple[str, ...], redirected: str = "", before: str = "") -> subprocess.CompletedProcess[str]:
+    line = f'{before}"{sys.executable}" -m cli.main {" ".join(words)} {redirected}'
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -45,6 +45,18 @@ def test_output_that_is_closed_is_wanted_by_nobody() -> None:
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full", ">&- 2>&- <&-"])
 def test_the_exit_code_tells_even_if_words_cannot(redirected: str) -> None:
     assert coset(WRONG, redirected).returncode == 3
+
+
+def test_too_few_open_files_are_told_before_anything_fails_for_it() -> None:
+    done = coset(WORDS, "", before="ulimit -n 20; ")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "this process may open 20 files at once, and needs 128 or more\n  where: ulimit -n\n" in done.stderr
+    assert "`ulimit -n 4096`" in done.stderr
+
+
+def test_a_limit_that_may_be_raised_is_raised() -> None:
+    done = coset(WORDS, "", before="ulimit -Sn 20; ")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 IMPORTING = """
