@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import assert_never
 
 from batches import steps
@@ -17,7 +18,7 @@ from batches.pace import Pace, Unbound
 from batches.ref import BatchRef
 from batches.runners.runner import Runner
 from batches.turns import CHECK, Turns, group_work
-from partitioning.errors import CosetError
+from partitioning.errors import CosetError, Refused, docs_unwritten
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import together
 from partitioning.model.plan import Plan
@@ -59,9 +60,11 @@ def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show, pace: Pac
     """Do all that is to be done for a batch. What is done already is found done.
 
     Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Raises what a
-    step raises; of a wave, the findings of all its groups.
+    step raises; of a wave, the findings of all its groups; and Refused, before anything runs, if Data Docs could not be
+    written into the folder `docs`.
     """
     ledger, plan = batch.load()
+    _check_docs(docs)
     turns = Turns(ledger, plan)
     for step in steps_of(plan):
         match step:
@@ -121,3 +124,12 @@ def _run_wave(
         pool.shutdown(cancel_futures=True)
     if errors:
         raise together([errors[number] for number in sorted(errors)])
+
+
+def _check_docs(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Refused(docs_unwritten(folder, error)) from error

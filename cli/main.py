@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 
-from cli import interrupts, streams
+from cli import interrupts, open_files, streams
 from cli.app import app
 
 # In the order in which they are listed.
@@ -21,6 +21,7 @@ def main() -> None:
     gc.set_threshold(50_000, 20, 100)
     streams.take_over()
     interrupts.hold_while_importing()
+    open_files.raise_limit()
     # So that a terminated command, too, ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     app()

@@ -17,6 +17,7 @@ from rich.status import Status
 from rich.table import Table
 from typer.core import TyperCommand
 
+from cli import open_files
 from cli.pipelines import shown
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
@@ -32,6 +33,7 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             try:
+                open_files.check_limit()
                 return super().invoke(ctx)
             finally:
                 # What cannot be written is told like all else that is wrong.

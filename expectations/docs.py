@@ -27,7 +27,7 @@ from markupsafe import Markup
 
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
-from partitioning.errors import Finding
+from partitioning.errors import Finding, Refused, docs_unwritten
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.plan import Plan
 from partitioning.texts import visible
@@ -42,6 +42,16 @@ class Site:
 
     folder: Path
     store: Store
+
+    def write(self, pipeline: str, name: str, text: str) -> Path:
+        """Put a page into the folder. Raises Refused if that cannot be."""
+        page = self.folder / pipeline / name
+        try:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Refused(docs_unwritten(self.folder, error)) from error
+        return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +78,29 @@ class Page:
 def publish(site: Site, plan: Plan, page: Page) -> str:
     """Write the page and the index to the store and the folder; the answer is the page's path in the folder."""
     name = f"batch-{plan.batch}-attempt-{page.attempt}.html"
-    folder = site.folder / plan.pipeline
-    folder.mkdir(parents=True, exist_ok=True)
     text = _page(plan, page)
-    (folder / name).write_text(text)
+    written = site.write(plan.pipeline, name, text)
     site.store.put(f"{plan.pipeline}/docs/{name}", text.encode())
     _publish_index(site, plan, page, name)
-    return str(folder / name)
+    return str(written)
 
 
 def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Finding] = ()) -> str:
     """Write the page of a backfill's comparison, with what hinders it from being put in place, and the index; the
     answer is the page's path in the folder."""
-    name, folder = f"backfill-{found.backfill}.html", site.folder / found.pipeline
-    folder.mkdir(parents=True, exist_ok=True)
+    name = f"backfill-{found.backfill}.html"
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
     sides += [(found.plans[-1][0], f"what {state.step} keeps", state) for state in found.states]
     text = _template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
-    (folder / name).write_text(text)
+    written = site.write(found.pipeline, name, text)
     prefix = f"{found.pipeline}/docs"
     site.store.put(f"{prefix}/{name}", text.encode())
     row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}
     kept = {row["page"]: row for row in _kept(site, prefix, "backfills")} | {name: row}
     site.store.put(f"{prefix}/backfills.json", canonical(sorted(kept.values(), key=lambda each: -each["number"])))
     _put_index(site, found.pipeline)
-    return str(folder / name)
+    return str(written)
 
 
 def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
@@ -140,7 +147,7 @@ def _put_list(site: Site, pipeline: str, name: str, **shown: Any) -> None:
     pages = {row["page"] for kind in ("rows", "others", "backfills") for row in shown.get(kind, ())}
     site.store.put(f"{prefix}/{name}.html", template.render(**shown, here=pages).encode())
     here = {page for page in pages if page == "index.html" or (folder / page).exists()}
-    (folder / f"{name}.html").write_text(template.render(**shown, here=here))
+    site.write(pipeline, f"{name}.html", template.render(**shown, here=here))
 
 
 def _which(first: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from partitioning.commands import Shown, Then
+from partitioning.commands import Repeat, Shown, Then
 from partitioning.kinds import Kind
 from partitioning.texts import indented, visible
 from partitioning.values import Value
@@ -87,6 +87,13 @@ def _plain(value: object) -> Plain:
 def _scalar(value: object) -> str | int | bool:
     # An enum's member is its text, and no document holds a float.
     return value if isinstance(value, int) else str(value)
+
+
+def docs_unwritten(folder: object, error: OSError) -> Finding:
+    """That the Data Docs cannot be written into their folder."""
+    what = f"the Data Docs cannot be written: {error.strerror or error}"
+    then = ("give `--docs`, or COSET_DOCS, a folder that can be written, then ", Repeat())
+    return Finding(Kind.LOCAL_FILE, what, str(folder), then)
 
 
 class CosetError(Exception):

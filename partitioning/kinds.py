@@ -170,6 +170,7 @@ class Kind(StrEnum):
     SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."
     SPARK_ROWS = "spark.rows", "Spark gave other rows than it was given.", "Run again; then report it."
     MEMORY = "memory", "A task has no memory left.", "Give it more with `--memory`."
+    OPEN_FILES = "open-files", "A process may open too few files at once.", "Raise the limit: `ulimit -n 4096`."
     SHIPPING = "shipping", "Code that is to be shipped cannot be.", "Correct the name, or install it there."
     AIRFLOW_DATES = "airflow.dates", "Airflow's own backfill goes by dates.", "Start the DAG of backfills."
 

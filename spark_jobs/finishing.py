@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,6 +29,7 @@ from spark_jobs.placing import COUNT, MARKS, ORDER
 from spark_jobs.relations import Relations
 from spark_jobs.sql.database import connect
 from spark_jobs.tally import Tally
+from spark_jobs.task_folder import task_folder
 from spark_jobs.writers import Writers
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
@@ -55,14 +55,14 @@ def finishing(answering: Answering, memory: str) -> partial[Iterator[pa.RecordBa
 
 
 def _finished(answering: Answering, memory: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with tempfile.TemporaryDirectory(prefix="coset-task-") as temp:
-        made = _Made(Path(temp) / "made.arrow")
+    with task_folder() as temp:
+        made = _Made(temp / "made.arrow")
         made.read(batches)
         # Spark may have partitions without a task.
         if made.order is None:
             return
         asked = msgspec.json.decode(made.order, type=Finishing)
-        answer = answering(lambda: Done((finish(asked, made, memory, Path(temp)),)))
+        answer = answering(lambda: Done((finish(asked, made, memory, temp),)))
         yield pa.RecordBatch.from_pylist([{PLACE: made.place, "answer": answer}], ANSWERS)
 
 

@@ -5,7 +5,6 @@ Reader → Take → Proof → steps → writers, each in a file of its own.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
 from spark_jobs.tally import Tally
+from spark_jobs.task_folder import task_folder
 from spark_jobs.writers import Writers
 
 
@@ -65,13 +65,13 @@ def run_orders(
     Of state, `copies` may be there, if they are given.
     """
     started, place = time.monotonic(), Place(filesystem(), copies or Copies(None))
-    with tempfile.TemporaryDirectory(prefix="coset-task-") as temp:
-        inputs = [_intakes(orders, number, place, inspect, Path(temp)) for number in range(len(orders[0].inputs))]
+    with task_folder() as temp:
+        inputs = [_intakes(orders, number, place, inspect, temp) for number in range(len(orders[0].inputs))]
         shared = (time.monotonic() - started) / len(orders)
         receipts, errors = list[TaskReceipt](), list[CosetError]()
         for number, order in enumerate(orders):
             started = time.monotonic() - shared
-            folder = Path(temp) / f"order-{number}"
+            folder = temp / f"order-{number}"
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
