@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from batches import steps
+from batches.ends import known_after
 from batches.planning import preview
+from batches.progress import progress
+from cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
@@ -36,7 +41,7 @@ def test_records_are_counted_as_the_files_say_and_gaps_are_reported(landed: S3St
     report = steps.report(ref, tmp_path)
     assert "12 offsets of the ranges have no record." in report
     assert "| views-0@[0,10)  | 5       | views+0+0000000000.parquet | the file itself holds no more |" in report
-    assert "| views-0@[10,12) | 2       | between two files          | the stream is declared sparse |" in report
+    assert "| views-0@[10,12) | 2       | between two files          | as few as markers leave       |" in report
     assert "9 records in 1 stream partition" in report
     assert "Missing offsets" in steps.plan_page(ref)
     land(landed, [23, 24])
@@ -131,3 +136,33 @@ def test_records_of_a_sparse_stream_are_spread_as_by_their_keys(store: S3Store, 
     made = counted(store, partitions=2)
     ref = published(store, made, tmp_path, Settings.parse(scheme="tasks(4)"))
     assert ref.load()[1].records == sum(kept.values()) == len(rows(store.root, "counted"))
+
+
+LOST = [list(range(first, first + 10)) for first in (0, 10, 30)]
+
+
+def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: S3Store) -> None:
+    for offsets in LOST:
+        land(store, offsets)
+    with pytest.raises(Refused) as refused:
+        preview(counted(store), store)
+    (finding,) = refused.value.findings
+    assert finding.what == "views: gap: no file holds views-0@[20,30)"
+    assert 'declare offsets="sparse(10)"' in finding.then
+
+
+def test_a_lost_file_of_a_stream_that_declares_as_much_is_a_warning_wherever_it_is_told(
+    store: S3Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for offsets in LOST:
+        land(store, offsets)
+    made = counted(store, "sparse(10)")
+    ref = published(store, made, tmp_path)
+    warning = "10 offsets missing, which neither markers nor compaction explain"
+    assert warning in steps.plan_page(ref)
+    assert warning in steps.report(ref, tmp_path)
+    assert any(warning in page.read_text() for page in tmp_path.rglob("*.html"))
+    standing = Ledger(store, made.name).standing()
+    now = progress(made, known_after(Ledger(store, made.name), standing.published).ends, datetime.now(UTC))
+    told = list(metrics(made.name, standing, now))
+    assert 'coset_doubtful_offsets{pipeline="counted",stream="views",partition="0"} 10' in told
