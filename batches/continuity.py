@@ -146,6 +146,7 @@ def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) 
     unexplained = [gap for gap in gaps if gap.explained is Explained.NOBODY]
     return {
         "lack": sum(gap.missing for gap in gaps),
+        "declared": sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED),
         "unexplained": sum(gap.missing for gap in unexplained),
         "gap": str(unexplained[0].offsets) if unexplained else None,
     }

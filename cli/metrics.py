@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -11,6 +12,9 @@ from cli import pipelines
 from cli.output import show_error
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import S3Store
+from partitioning.model.gaps import doubtful
+from partitioning.model.offsets import StreamPartition
+from partitioning.model.plan import Plan
 from partitioning.texts import visible
 
 # A metric's labels and value.
@@ -50,10 +54,20 @@ def metrics(pipeline: str, standing: Standing, now: PipelineProgress) -> Iterato
     if standing.plan is not None:
         yield from _metric("newest_batch", "The number of the newest batch.", [(whole, standing.plan.batch)])
     if standing.published is not None:
+        doubted = "Offsets missing in the last published batch, which neither markers nor compaction explain."
+        yield from _metric("doubtful_offsets", doubted, list(_doubtful(whole, standing.published)))
         yield from _metric("published_batch", "The number of the last published.", [(whole, standing.published.batch)])
     yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
     findings = len(now.wrong.findings) if now.wrong else 0
     yield from _metric("findings", "What is wrong with the landed files.", [(whole, findings)])
+
+
+def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:
+    counts = Counter[StreamPartition]()
+    for gap in doubtful(published):
+        counts[gap.offsets.partition] += gap.missing
+    for partition, missing in sorted(counts.items()):
+        yield whole | {"stream": partition.stream, "partition": str(partition.partition)}, missing
 
 
 def _metric(name: str, says: str, samples: Sequence[_Sample], unit: str = "") -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from expectations.judging import TableExpectation
+from partitioning.explain.missing import doubts
 from partitioning.sections import many
 
 
@@ -92,18 +93,21 @@ class ExpectGapsToBeExplained(TableExpectation):
     between two files of it, or because somebody accepted that it is lost.
 
     Judges a table with a row for each stream partition: stream, partition, how many offsets the plan says are missing
-    and how many its files lack, how many of these nobody explains (unexplained), and the first such gap.
+    and how many its files lack, how many of these only a declaration explains (declared), and nobody (unexplained), and
+    the first such gap. What only a declaration explains is a warning.
     """
 
     sentence = "Every offset that no file holds is missing for a reason."
 
     def needs(self) -> list[str]:
-        return ["stream", "partition", "missing", "lack", "unexplained", "gap"]
+        return ["stream", "partition", "missing", "lack", "declared", "unexplained", "gap"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         wrongs = [(row, _unexplained(row)) for row in frame.itertuples()]
         bad = [f"{row.stream}-{row.partition}: {wrong}" for row, wrong in wrongs if wrong]
         observed = f"{many(len(frame), 'stream partition')}, {many(int(frame['lack'].sum()), 'offset')} missing"
+        if declared := int(frame["declared"].sum()):
+            observed += f". Warning: {doubts(declared)}"
         return observed, len(frame), len(bad), bad
 
 

@@ -222,7 +222,7 @@ class _Discovery:
                 )
             elif one.end < other.start:
                 hole = OffsetRange(partition, one.end, other.start)
-                if explained(self._stream, hole, self._losses) is Explained.NOBODY:
+                if explained(self._stream, hole, self._losses, (one, other)) is Explained.NOBODY:
                     self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole))
             one = max(one, other, key=lambda file: file.end)
 

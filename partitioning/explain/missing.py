@@ -23,7 +23,7 @@ def missing(plan: Plan, seen: Iterable[Gap] = ()) -> Iterator[Section]:
     gaps.extend(seen)
     if gaps:
         rows = [(str(gap.offsets), f"{gap.missing:,}", _where(gap), explanation(gap.explained)) for gap in gaps]
-        yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps)])
+        yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps), *_warning(gaps)])
 
 
 def explanation(explained: Explained) -> str:
@@ -33,8 +33,12 @@ def explanation(explained: Explained) -> str:
             return "the file itself holds no more"
         case Explained.BROKER:
             return "the broker holds no more: markers, aborted or compacted records"
-        case Explained.SPARSE:
-            return "the stream is declared sparse"
+        case Explained.MARKERS:
+            return "as few as markers leave"
+        case Explained.COMPACTED:
+            return "as many as compaction leaves in the files around"
+        case Explained.DECLARED:
+            return "the declaration allows it, and nothing else explains it"
         case Explained.ACCEPTED:
             return "accepted as lost"
         case Explained.NOBODY:
@@ -47,6 +51,17 @@ def _where(gap: Gap) -> str:
     if gap.explained is Explained.BROKER:
         return "in the topic's log"
     return gap.file.rpartition("/")[2] if gap.file else "between two files"
+
+
+def _warning(gaps: list[Gap]) -> Iterator[str]:
+    doubted = sum(gap.missing for gap in gaps if gap.explained is Explained.DECLARED)
+    if doubted:
+        yield f"Warning: {doubts(doubted)}: files may be lost."
+
+
+def doubts(offsets: int) -> str:
+    """What a warning says of offsets that nothing explains but a declaration."""
+    return f"{many(offsets, 'offset')} missing, which neither markers nor compaction explain"
 
 
 def _total(gaps: list[Gap]) -> str:

@@ -10,14 +10,23 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import InputFile, Sparse, Stream
 from partitioning.values import Value
 
+# What ends a transaction takes an offset; two, where one without records lies between two with some.
+_MARKERS = 2
+# How likely compaction has to leave so many offsets without a record, one after the other, in a stream that lacks as
+# many of its offsets as the files around do.
+_UNLIKELY = 1e-6
+
 
 class Explained(StrEnum):
     """Who says why offsets are missing: the file that was to hold them has fewer records, as it says itself; the broker
-    gave none; their stream is declared sparse; somebody accepted that they are lost; or nobody."""
+    gave none; they are as few as markers of transactions; as many as compaction leaves in the files around; only
+    the declaration of their stream; somebody accepted that they are lost; or nobody."""
 
     FOOTER = "footer"
     BROKER = "broker"
-    SPARSE = "sparse"
+    MARKERS = "markers"
+    COMPACTED = "compacted"
+    DECLARED = "declared"
     ACCEPTED = "accepted"
     NOBODY = "nobody"
 
@@ -41,14 +50,14 @@ def gaps(
     >>> for gap in gaps(views, 0, 0, files, ()):
     ...     print(gap.offsets, gap.missing, gap.explained)
     views-0@[0,50) 2 footer
-    views-0@[50,51) 1 sparse
+    views-0@[50,51) 1 markers
     views-0@[60,90) 30 nobody
     """
     partition, losses = StreamPartition(stream.name, number), tuple(losses)
-    for file in files:
+    for place, file in enumerate(files):
         if file.start > start:
             hole = OffsetRange(partition, start, file.start)
-            yield Gap(hole, len(hole), explained(stream, hole, losses))
+            yield Gap(hole, len(hole), explained(stream, hole, losses, files[max(0, place - 1) : place + 1]))
         if file.missing:
             who = Explained.FOOTER if isinstance(stream.sparse, Sparse) else Explained.NOBODY
             yield Gap(OffsetRange(partition, file.start, file.end), file.missing, who, file.path)
@@ -65,19 +74,35 @@ def covers(loss: OffsetRange, hole: OffsetRange) -> bool:
     return loss.partition == hole.partition and loss.start <= hole.start and hole.end <= loss.end
 
 
-def explained(stream: Stream, hole: OffsetRange, losses: Iterable[OffsetRange]) -> Explained:
-    """Who says why there is nothing between two files."""
+def doubtful(plan: Plan) -> Iterator[Gap]:
+    """The gaps in what a batch reads that nothing explains but the declaration of their stream: a file may be lost."""
+    for stream in plan.streams:
+        for planned in stream.partitions:
+            if planned.missing:
+                found = planned_gaps(plan, stream.declared, planned)
+                yield from (gap for gap in found if gap.explained is Explained.DECLARED)
+
+
+def explained(
+    stream: Stream, hole: OffsetRange, losses: Iterable[OffsetRange], around: Iterable[InputFile]
+) -> Explained:
+    """Who says why there is nothing between two files; `around` has those of the two that are known."""
     if any(covers(loss, hole) for loss in losses):
         return Explained.ACCEPTED
-    if isinstance(stream.sparse, Sparse) and len(hole) <= stream.sparse.gap:
-        return Explained.SPARSE
-    return Explained.NOBODY
+    if not isinstance(stream.sparse, Sparse) or len(hole) > stream.sparse.gap:
+        return Explained.NOBODY
+    if len(hole) <= _MARKERS:
+        return Explained.MARKERS
+    lacking = max((file.missing / (file.end - file.start) for file in around if file.end > file.start), default=0)
+    if lacking ** len(hole) >= _UNLIKELY:
+        return Explained.COMPACTED
+    return Explained.NOBODY if stream.sparse.usual else Explained.DECLARED
 
 
 def next_step(hole: OffsetRange) -> str:
     """What to do about a hole that nobody explains."""
     declare = f'declare offsets="sparse({len(hole)})"'
-    nothing = f"if no record was there, as in a compacted or transactional topic, {declare}"
+    nothing = f"if no record was there, as where a transaction was aborted, {declare}, and it is a warning"
     return f"land the files that are missing; {nothing}; {go_on_without(hole)}"
 
 

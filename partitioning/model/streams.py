@@ -59,23 +59,26 @@ class Layout(StrEnum):
     TIME = "time"
 
 
-class Sparse(Value, frozen=True):
+class Sparse(Value, frozen=True, omit_defaults=True):
     """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
 
-    >>> print(Sparse(500))
-    sparse(500)
+    If it is only the `usual`, there may be what markers and compaction leave; else whatever it is, with a warning.
+
+    >>> print(Sparse(500), Sparse(100, usual=True))
+    sparse(500) sparse
     """
 
     gap: int
+    usual: bool = False
 
     def __str__(self) -> str:
-        return f"sparse({self.gap})"
+        return "sparse" if self.usual else f"sparse({self.gap})"
 
 
 DENSE = "dense"
 # The column of offsets, unless another is named.
 OFFSET = "_offset"
-# Enough for what transactions leave where a file ends; less than a file that was lost has held, as a rule.
+# More than compaction leaves, as a rule, where a file ends.
 USUAL_GAP = 100
 # Of a stream that is read from its broker, which says what there is: all but what lies before the log's start.
 BY_THE_BROKER = Sparse(0)
@@ -88,7 +91,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
     """What a stream says of missing offsets. Raises Refused for words that say nothing.
 
     >>> print(sparseness("sparse", "views"), sparseness("sparse(500)", "views"), sparseness("dense", "views"))
-    sparse(100) sparse(500) UNSET
+    sparse sparse(500) UNSET
     """
     if offsets == DENSE:
         return UNSET
@@ -96,7 +99,7 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
     if match is None:
         then = 'use "dense", or "sparse(N)" if up to N may be missing between two files'
         raise Refused(Finding(Kind.DECLARATION, f"unknown offsets {offsets!r}", where, then, about(offsets=offsets)))
-    return Sparse(int(match["gap"] or USUAL_GAP))
+    return Sparse(int(match["gap"])) if match["gap"] else Sparse(USUAL_GAP, usual=True)
 
 
 class Stream(Value, frozen=True):

@@ -151,7 +151,8 @@ def _offsets(
     unread = next((file.start for file in discovered.files if file.end > committed), committed)
     if unread > committed and start == committed:
         hole = OffsetRange(StreamPartition(stream.name, discovered.partition), committed, unread)
-        if explained(stream, hole, accepted) is Explained.NOBODY:
+        behind = [file for file in discovered.files if file.start == unread]
+        if explained(stream, hole, accepted, behind) is Explained.NOBODY:
             yield Finding(
                 Kind.STREAM_LOST,
                 f"offsets start at {unread}, but only those before {committed} are committed: "

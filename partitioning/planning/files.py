@@ -61,7 +61,7 @@ def _behind(plan: Plan, stream: PlannedStream, planned: PlannedPartition) -> Ite
     last = planned.files[-1].end if planned.files else planned.start
     if last < planned.end:
         hole = OffsetRange(StreamPartition(stream.name, planned.partition), last, planned.end)
-        yield Gap(hole, len(hole), explained(stream.declared, hole, plan.lost))
+        yield Gap(hole, len(hole), explained(stream.declared, hole, plan.lost, planned.files[-1:]))
 
 
 def _of_another(stream: PlannedStream, number: int, file: InputFile) -> str | None:
