@@ -1,0 +1,178 @@
+"""Objects of state that were lost: whoever meets that is told the command that makes them anew, and it does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batches.backfills import steps
+from batches.backfills.backfill import backfills
+from batches.backfills.steps import Asked
+from batches.backfills.swaps import cancelled
+from batches.kept import kept_states
+from batches.ref import BatchRef
+from batches.restoring import restore
+from batches.runners.local import Local
+from batches.sweeping import sweep
+from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
+from partitioning.model.artefact import Artefact
+from tests import functions
+from tests.histories import Click, History, Oracle, pipeline_of
+from tests.integration.test_backfill_texts import NEWEST, three_batches
+from tests.integration.test_backfills import Batches, counted, stored
+from tests.integration.test_cli import coset, refused
+from tests.running import run_groups, silently
+
+__all__ = ["three_batches"]
+
+
+def state_of(store: S3Store, batch: int) -> list[Artefact]:
+    """The objects of state that a batch left, and the next goes on from."""
+    runs = [
+        run for state in kept_states(Ledger(store, "kept")) for run in zip(state.read.runs, state.runs, strict=True)
+    ]
+    return [file for run, files in runs if run.batch == batch for file in files]
+
+
+def restored(store: S3Store) -> list[str]:
+    with Local(processes=1) as runner:
+        return [file.path for file in restore("kept", store, runner, silently)]
+
+
+def clicks(batch: int) -> list[Click]:
+    return [Click(f"key-{key}", 10 * batch + key, batch + 1) for key in range(2 * batch, 9)]
+
+
+def batches(store: S3Store, docs: Path, count: int) -> tuple[History, Oracle, BatchRef]:
+    """So many published batches of all kinds of state, and one more that is planned."""
+    history, oracle = History(store, docs), Oracle()
+    for number in range(count + 1):
+        history.land(clicks(number), clicks(number)[:3], 4)
+        wanted = oracle.batch(clicks(number), clicks(number)[:3]) if number < count else {}
+        ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
+        if number < count:
+            assert history.publish(ref, judged=False) == wanted
+    return history, oracle, ref
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_are_made_anew_as_they_were(damaged: bool, store: S3Store, tmp_path: Path) -> None:
+    history, oracle, ref = batches(store, tmp_path, 3)
+    gone = sorted({batch: state_of(store, batch)[-1].path for batch in range(3) if state_of(store, batch)}.values())
+    assert gone
+    before = {path: store.get(path) for path in gone}
+    for path in gone:
+        store.put(path, b"damaged") if damaged else store.delete(path)
+    with pytest.raises(Refused) as told:
+        run_groups(ref)
+    assert {finding.kind for finding in told.value.findings} == {Kind.STATE_GONE}
+    assert {finding.then for finding in told.value.findings} == {"`coset restore kept`"}
+    assert sorted(restored(store)) == gone
+    assert {path: store.get(path) for path in gone} == before
+    # The batch that met it goes on, under the plan that it has.
+    assert history.publish(ref, judged=False) == oracle.batch(clicks(3), clicks(3)[:3])
+    assert restored(store) == []
+    # What was run again is left over.
+    sweep(pipeline_of(f"{store.root}/topics", 4), store)
+    assert not [key for key in stored(store) if re.search(r"\.backfill-\d+/left/", key)]
+    assert {one.number for one in backfills(store, "kept")} == cancelled(store, "kept").keys()
+
+
+def test_are_made_anew_from_what_was_lost_as_well(store: S3Store, tmp_path: Path) -> None:
+    """What the lost object was made from is gone too: it is made first."""
+    history = Batches(store, tmp_path)
+    for number in range(3):
+        history.batch(number)
+    gone = [key for key in stored(store) if "/left/" in key and "newest" in key]
+    assert {key.split("/left/")[1].partition("/")[0] for key in gone} == {"0", "1", "2"}
+    for key in gone:
+        store.delete(key)
+    assert restored(store)
+    history.batch(3)
+    newest = {f"key-{(n + key) % 13}": 10 * n + key for n in range(4) for key in range(9)}
+    assert [row[:2] for row in history.seen("newest")] == sorted(newest.items())
+
+
+def test_that_were_stopped_go_on(store: S3Store, tmp_path: Path) -> None:
+    batches(store, tmp_path, 1)
+    gone = state_of(store, 0)[0]
+    store.delete(gone.path)
+
+    class Stopped(Local):
+        def group(self, batch: BatchRef, number: int) -> str:
+            super().group(batch, number)
+            raise KeyboardInterrupt
+
+    with Stopped(processes=1) as runner, pytest.raises(KeyboardInterrupt):
+        restore("kept", store, runner, silently)
+    assert restored(store) == [gone.path]
+    assert [one.number for one in backfills(store, "kept")] == [0]
+
+
+def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+    batches(store, tmp_path, 1)
+    gone = state_of(store, 0)[0].path
+    store.delete(gone)
+    landed = next(key for key in stored(store) if key.startswith("topics/clicks/"))
+    store.delete(landed)
+    before = stored(store)
+    with pytest.raises(Refused) as told:
+        restored(store)
+    (finding,) = told.value.findings
+    assert (finding.kind, finding.where) == (Kind.STATE_GONE, f"{store.root}/{landed}")
+    assert "put the file back" in finding.then
+    assert stored(store) == before
+
+
+def test_that_come_out_otherwise_are_told(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that gives another answer each time cannot make again what it kept."""
+    batches(store, tmp_path, 1)
+    (gone, *_) = [file for file in state_of(store, 0) if "streak" in file.name]
+    store.delete(gone.path)
+    first = functions.streak
+
+    def forgetful(clicks: pa.Table, kept: pa.Table) -> tuple[pa.Table, pa.Table]:
+        rows, keeps = first(clicks, kept)
+        return rows, keeps.slice(1)
+
+    monkeypatch.setattr(functions, "streak", forgetful)
+    with pytest.raises(Refused, match="came out otherwise than what was lost"):
+        restored(store)
+    assert store.head(gone.path) is None
+
+
+def test_are_refused_wherever_they_are_read(three_batches: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(three_batches, "newest")
+    for state in kept_states(ledger):
+        for file in (file for run in state.runs for file in run):
+            three_batches.delete(file.path)
+    refused(coset("state", NEWEST, "newest"), f"`coset restore {NEWEST}`")
+    words = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(2)", "--runner", "local")
+    result = coset(*words)
+    assert result.exit_code == 3, result.output
+    assert f"`coset restore {NEWEST}`" in result.stderr
+    done = coset("restore", NEWEST, "--runner", "local")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"Made anew: \d+ objects? of state", done.stdout)
+    assert coset("state", NEWEST, "newest").exit_code == 0
+    assert "There is nothing to make anew" in coset("restore", NEWEST, "--runner", "local").stdout
+    assert coset(*words).exit_code == 0
+
+
+def test_are_no_reason_for_a_traceback_in_a_comparison(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, counted)
+    for number in range(2):
+        history.batch(number)
+    backfill = history.backfilled(Asked(0, 1, Settings()))
+    for state in kept_states(Ledger(store, "kept")):
+        for file in (file for run in state.runs for file in run):
+            store.delete(file.path)
+    with pytest.raises(Refused, match="coset restore kept"):
+        steps.comparison(store, backfill)
