@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import duckdb
 import pyarrow as pa
 
 from batches.backfills.swaps import gone_on_from
@@ -12,7 +13,7 @@ from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
-from partitioning.errors import Finding, Refused, about
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
@@ -127,15 +128,33 @@ def rows_kept(
     reader = PartsReader(parts, ledger.store.root, ledger.pipeline, Copies.of_environment())
     names = [column.name for column in read.columns]
     with connect() as connection:
-        schema = reader.schema(names)
-        records = (batch.records.select(names) for batch in reader.batches(names))
-        connection.register("read", pa.RecordBatchReader.from_batches(schema, records))
-        connection.execute("CREATE TEMP TABLE known AS SELECT * FROM read")
+        _create(connection, reader, names)
         sql, values = f"SELECT * FROM ({all_kept(state.keeps, read, 'known')})", list[object]()
         if key is not None:
             sql, values = f"{sql} WHERE {quote(placement.key)} = ?", [_key(state, key)]
         most = "" if limit is None else f" LIMIT {limit}"
         yield connection.execute(f"{sql} ORDER BY ALL{most}", values).to_arrow_reader(RESULT_ROWS)
+
+
+def _create(connection: duckdb.DuckDBPyConnection, reader: PartsReader, names: Sequence[str]) -> None:
+    """The table `known`, of all that is read. Raises Refused as the reader, which DuckDB would only quote."""
+    refused = list[CosetError]()
+
+    def records() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in reader.batches(names):
+                yield batch.records.select(names)
+        except CosetError as error:
+            refused.append(error)
+            raise
+
+    connection.register("read", pa.RecordBatchReader.from_batches(reader.schema(names), records()))
+    try:
+        connection.execute("CREATE TEMP TABLE known AS SELECT * FROM read")
+    except duckdb.Error:
+        if refused:
+            raise refused[0] from None
+        raise
 
 
 def _published(ledger: Ledger, batch: int | None) -> tuple[Plan, Verdict]:

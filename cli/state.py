@@ -7,9 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from batches import restoring
 from batches.kept import KeptState, kept_state, kept_states, rows_kept
+from batches.runners.runner import Runner
 from cli import pipelines
 from cli.output import show, show_json, show_table
+from cli.output import step as step_shown
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
@@ -46,6 +49,20 @@ def show_state(
         show_table(title, columns, zip(*(first[name].to_pylist() for name in columns), strict=True))
     else:
         show(f"Nothing is kept{of_key}")
+
+
+def restore(named: str, root: str, runner: Runner, *, as_json: bool) -> None:
+    """Make anew what was lost of what steps keep, and say what."""
+    with runner as used:
+        made = restoring.restore(pipelines.load(named).name, S3Store(root), used, step_shown)
+    if as_json:
+        show_json({"made": [f"{root}/{file.path}" for file in made]})
+    elif made:
+        show(
+            f"Made anew: {many(len(made), 'object')} of state, as they were", *(f"{root}/{file.path}" for file in made)
+        )
+    else:
+        show("There is nothing to make anew: all state that the next batch goes on from is as it was left")
 
 
 def _show_all(states: tuple[KeptState, ...], *, as_json: bool) -> None:

@@ -50,6 +50,12 @@ class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
     go_on: str = ""
 
 
+class Restore(Value, frozen=True, tag="restore", tag_field="command"):
+    """State of a pipeline that was lost is made anew."""
+
+    pipeline: str
+
+
 class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
     """A result table is given to a pipeline, by the one that has it, if any has."""
 
@@ -127,7 +133,8 @@ class Forget(Value, frozen=True, tag="forget", tag_field="command"):
     keep_offsets: bool = False
 
 
-_OfBackfills = Backfills | Backfill | Resume | Cancel | Swap | Undo
+# A backfill makes lost state anew.
+_OfBackfills = Backfills | Backfill | Resume | Cancel | Swap | Undo | Restore
 Command = Repeat | Run | Replan | PlanAsking | HandOver | Forget | Status | Report | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
@@ -182,7 +189,7 @@ class Shown(Value, frozen=True):
                 return self._line(
                     "forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", "--why '…'"
                 )
-            case Backfills() | Backfill() | Resume() | Cancel() | Swap() | Undo():
+            case Backfills() | Backfill() | Resume() | Cancel() | Swap() | Undo() | Restore():
                 return self._about_backfills(asked)
             case _:
                 assert_never(asked)
@@ -202,6 +209,8 @@ class Shown(Value, frozen=True):
             case Swap(pipeline, number) | Undo(pipeline, number):
                 word, approved = ("swap", f"--approve {asked.approved}") if isinstance(asked, Swap) else ("undo", "")
                 return self._line(word, pipeline, str(number), approved)
+            case Restore(pipeline):
+                return self._line("restore", pipeline)
             case _:
                 assert_never(asked)
 
@@ -251,7 +260,7 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | PlanAsking() | HandOver() | Forget() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | PlanAsking() | Restore() | HandOver() | Forget() | Status() | Report() | Backfills() | Cancel():
             return None
         case _ as never:
             assert_never(never)

@@ -139,7 +139,7 @@ class Kind(StrEnum):
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."
     TABLE_AHEAD = "table.ahead", "A table holds what its pipeline has not published.", "Restore the store's folder."
-    STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Restore it, or make it anew."
+    STATE_GONE = "state.gone", "State that a batch goes on from is gone.", "Make it anew: `coset restore`."
     STATE_CHANGED = (
         "state.changed",
         "A step that keeps something, or what is before it, is another than in the last published batch.",

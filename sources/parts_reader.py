@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partitioning.commands import Replan
+from partitioning.commands import Replan, Restore, Then, backfill_of
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
@@ -37,7 +37,7 @@ class PartsReader:
         self._ordered = ordered
         self._copies = copies if isinstance(ordered.read, StateInput) else None
         self._store = S3Store(store)
-        self._then = (Replan(pipeline), ": what a task left for others cannot be made again by itself")
+        self._kind, self._then = _when_gone(ordered, pipeline)
         self._schema = left_schema(arrow_schema(ordered.columns))
 
     @property
@@ -71,7 +71,7 @@ class PartsReader:
                 yield pa.ipc.read_record_batch(message, self._schema)
         except (pa.ArrowException, OSError) as error:
             raise Refused(
-                Finding(Kind.TASK_FILES, f"the file is not as a task left it: {error}", where, self._then)
+                Finding(self._kind, f"the file is not as a task left it: {error}", where, self._then)
             ) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
@@ -102,9 +102,17 @@ class PartsReader:
         if data is None:
             where = f"{self._store.root}/{part.path}"
             raise Refused(
-                Finding(Kind.TASK_FILES, "the file is gone or was changed since a task left it", where, self._then)
+                Finding(self._kind, "the file is gone or was changed since a task left it", where, self._then)
             )
         return data
+
+
+def _when_gone(ordered: OrderedParts, pipeline: str) -> tuple[Kind, Then]:
+    """What is said of a file that is gone, and what to do: state can be made anew."""
+    if isinstance(ordered.read, StateInput):
+        of = backfill_of(pipeline)
+        return Kind.STATE_GONE, Restore(of[0] if of else pipeline)
+    return Kind.TASK_FILES, (Replan(pipeline), ": what a task left for others cannot be made again by itself")
 
 
 def left_schema(columns: pa.Schema) -> pa.Schema:

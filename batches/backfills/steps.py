@@ -27,14 +27,14 @@ from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
-from partitioning.commands import Backfills, Run
+from partitioning.commands import Backfills, Restore, Run
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.states import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of
+from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of, pipeline_of
 from partitioning.model.plan import Plan, StateInput
 from sources.pinned import not_as_planned
 
@@ -77,15 +77,15 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
 
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     """What the first batch would go on from and is not there any more."""
-    files = StateFiles(ledger, plan)
+    files, pipeline = StateFiles(ledger, plan), pipeline_of(plan.pipeline) or plan.pipeline
     for read in (read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)):
         named = [file for run in read.runs for file in files.of(read, run)]
         if any(ledger.store.head(file.path) is None for file in named):
             yield Finding(
                 Kind.STATE_GONE,
-                f"what {read.step} kept up to batch {read.batch} was cleaned away",
+                f"what {read.step} kept up to batch {read.batch} was cleaned away, or is lost",
                 f"batch {plan.batch} of {plan.pipeline}",
-                f"begin at batch 0, or at one of the last {STATES_KEPT}",
+                (f"begin at batch 0, or at one of the last {STATES_KEPT}; what is lost of it: ", Restore(pipeline)),
                 about(step=read.step, batch=read.batch),
             )
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.app import AsJson, Named, StoreRoot, app, root_of
+from batches.runners.choice import RunnerKind, runner
+from cli.app import AsJson, Master, Memory, Named, RunnerOption, StoreRoot, app, root_of
 from cli.output import Command
 from partitioning.model.ends import What
 from partitioning.numbers import DAYS
@@ -43,6 +44,21 @@ def compact(
     from cli import batches
 
     batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
+
+
+@app.command(cls=Command)
+def restore(
+    pipeline: Named,
+    store: StoreRoot = None,
+    kind: RunnerOption = None,
+    master: Master = "local[*]",
+    memory: Memory = "1GB",
+    as_json: AsJson = False,
+) -> None:
+    """Make state anew that was lost, by running again the batches that left it. What is there stays as it is."""
+    from cli import state
+
+    state.restore(pipeline, root_of(store), runner(kind or RunnerKind.at(master), master, memory), as_json=as_json)
 
 
 @app.command("hand-over", cls=Command)

@@ -13,6 +13,7 @@ from batches.backfills.backfill import backfills
 from batches.backfills.steps import Asked
 from batches.backfills.swaps import cancelled
 from batches.kept import kept_states
+from batches.publication import abandon
 from batches.ref import BatchRef
 from batches.restoring import restore
 from batches.runners.local import Local
@@ -117,9 +118,10 @@ def test_that_were_stopped_go_on(store: S3Store, tmp_path: Path) -> None:
 
 
 def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
-    batches(store, tmp_path, 1)
-    gone = state_of(store, 0)[0].path
-    store.delete(gone)
+    history, _, _ = batches(store, tmp_path, 1)
+    lost = state_of(store, 0)[0]
+    for file in (file for file in state_of(store, 0) if file.name == lost.name):
+        store.delete(file.path)
     landed = next(key for key in stored(store) if key.startswith("topics/clicks/"))
     store.delete(landed)
     before = stored(store)
@@ -129,6 +131,10 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_p
     assert (finding.kind, finding.where) == (Kind.STATE_GONE, f"{store.root}/{landed}")
     assert "put the file back" in finding.then
     assert stored(store) == before
+    # As it says.
+    (step,) = re.findall(r"`coset plan kept --begin-anew (\S+)`", finding.then)
+    abandon(Ledger(store, "kept"), "its state is lost")
+    history.publish(history.plan(Settings(begin_anew=(step,)), 4), judged=False)
 
 
 def test_that_come_out_otherwise_are_told(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
