@@ -115,9 +115,9 @@ def _without_input(finding: Finding, pipeline: str, lost: Mapping[Left, Sequence
     then = (
         "put the file back as it was, then ",
         Restore(pipeline),
-        "; or put the lost objects back from a version or a backup of the bucket; or, when no batch is open, let ",
-        f"{step} begin anew: ",
-        PlanAsking(pipeline, begin_anew=step),
+        "; or put the lost objects back from a version or a backup of the bucket; or give the open batch up, rename "
+        f"{step} and ask for its beginning by the new name: ",
+        PlanAsking(pipeline, begin_anew="NAME"),
     )
     return replace(finding, kind=Kind.STATE_GONE, what=what, next=then)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,11 +14,11 @@ from batches.backfills.backfill import backfills
 from batches.backfills.steps import Asked
 from batches.backfills.swaps import cancelled
 from batches.kept import kept_states
-from batches.publication import abandon
 from batches.ref import BatchRef
 from batches.restoring import restore
 from batches.runners.local import Local
 from batches.sweeping import sweep
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
@@ -117,11 +118,22 @@ def test_that_were_stopped_go_on(store: S3Store, tmp_path: Path) -> None:
     assert [one.number for one in backfills(store, "kept")] == [0]
 
 
+def newest(name: str) -> Callable[[str, int], Pipeline]:
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        one.stream("clicks", key="k", partitions=partitions).latest("seen", name=name).write("newest", mode="upsert")
+        return one
+
+    return pipeline
+
+
 def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
-    history, _, _ = batches(store, tmp_path, 1)
-    lost = state_of(store, 0)[0]
-    for file in (file for file in state_of(store, 0) if file.name == lost.name):
-        store.delete(file.path)
+    history, again = (History(store, tmp_path, newest(name)) for name in ("newest", "another"))
+    for number in range(2):
+        history.land(clicks(number), [], 4)
+        history.publish(history.plan(Settings(), 4), judged=False)
+    (lost, *_) = state_of(store, 0)
+    store.delete(lost.path)
     landed = next(key for key in stored(store) if key.startswith("topics/clicks/"))
     store.delete(landed)
     before = stored(store)
@@ -130,11 +142,11 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_p
     (finding,) = told.value.findings
     assert (finding.kind, finding.where) == (Kind.STATE_GONE, f"{store.root}/{landed}")
     assert "put the file back" in finding.then
+    assert "rename newest and ask for its beginning by the new name" in finding.then
     assert stored(store) == before
     # As it says.
-    (step,) = re.findall(r"`coset plan kept --begin-anew (\S+)`", finding.then)
-    abandon(Ledger(store, "kept"), "its state is lost")
-    history.publish(history.plan(Settings(begin_anew=(step,)), 4), judged=False)
+    again.land(clicks(2), [], 4)
+    again.publish(again.plan(Settings(begin_anew=("another",)), 4), judged=False)
 
 
 def test_that_come_out_otherwise_are_told(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
