@@ -106,7 +106,7 @@ def _made_from(ledger: Ledger, plan: Plan) -> Iterator[tuple[int, Artefact]]:
 
 
 def _changed_input(plans: Mapping[Left, Plan], pipeline: str) -> Iterator[Finding]:
-    return not_as_planned((stream for plan in plans.values() for stream in plan.streams), pipeline)
+    return not_as_planned((stream for plan in plans.values() for stream in plan.streams), Restore(pipeline))
 
 
 def _without_input(finding: Finding, pipeline: str, lost: Mapping[Left, Sequence[Artefact]]) -> Finding:

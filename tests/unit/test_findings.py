@@ -42,6 +42,7 @@ CASES: dict[str, list[Command]] = {
     "Resume": [commands.Resume("late", 3)],
     "Cancel": [commands.Cancel("late", 3)],
     "Swap": [commands.Swap("late", 3, "sha256:0")],
+    "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
     "PlanAsking": [
         commands.PlanAsking(name, **asked)
@@ -89,7 +90,7 @@ def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> Non
 
 def test_no_finding_names_a_command_about_a_pipeline_in_words() -> None:
     """Its words would be wrong for a backfill, in Airflow, or where a pipeline is called by its file."""
-    about_pipelines = re.compile(r"`coset (run|replan|report|status|abandon|backfills?|swap|undo|hand-over) ?")
+    about_pipelines = re.compile(r"`coset (run|replan|report|status|abandon|backfills?|swap|undo|restore|hand-over) ?")
     told = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file, tree in sources().items()
