@@ -5,18 +5,22 @@ What is made wrong is the writer or what it is given; its receipt and its files 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving
 from partitioning.model.plan import PlannedWrite
@@ -231,6 +235,68 @@ def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
     ref = history.plan(Settings.parse(scheme="tasks(2)"), 4)
     run_groups(ref)
     return refusal(ref, tmp_path)
+
+
+# ---- what lies in the store
+
+
+def replaced(ref: BatchRef, role: Role, change: Callable[[bytes], bytes], **says: int) -> Artefact:
+    """Put another object in the place of a task's first file; the receipt says of it what is so now, or `says`."""
+    ledger, plan = ref.load()
+    receipt = ledger.receipt(plan.batch, 0, 0)
+    assert receipt is not None
+    first, *others = receipt.tasks
+    (file,) = first.left(role)
+    ledger.store.put(file.path, change(ledger.store.get(file.path) or b""))
+    entry = ledger.store.head(file.path)
+    assert entry is not None
+    forged = replace(file, size=entry.size, etag=entry.etag, **says)
+    artefacts = tuple(forged if each is file else each for each in first.artefacts)
+    changed = replace(receipt, tasks=(replace(first, artefacts=artefacts), *others))
+    ledger.store.put(ledger.key("receipts", plan.batch, "attempt-0", "group-0"), encode(changed))
+    return file
+
+
+def without_a_row(data: bytes) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(data)).slice(1), sink)
+    return sink.getvalue()
+
+
+def test_a_file_with_other_rows_than_its_receipt_says_is_refused(of_tables: BatchRef, tmp_path: Path) -> None:
+    run_groups(of_tables)
+    file = replaced(of_tables, Role.TABLE, without_a_row)
+    steps.audit(of_tables)
+    with pytest.raises(Refused, match=f"the file has {file.records - 1} records, its receipt says {file.records}"):
+        steps.check(of_tables, tmp_path)
+
+
+@caught_by(PRODUCED)
+def test_a_file_with_other_rows_is_refused_though_its_receipt_agrees_with_it(
+    of_tables: BatchRef, tmp_path: Path
+) -> Refusal:
+    run_groups(of_tables)
+    (file, *_) = (file for task in task_receipts(of_tables) for file in task.left(Role.TABLE))
+    replaced(of_tables, Role.TABLE, without_a_row, records=file.records - 1)
+    return refusal(of_tables, tmp_path)
+
+
+@pytest.mark.parametrize(("cut", "says"), [(9, "bytes, not"), (0, "the file has the content sha256:")])
+def test_state_that_was_truncated_or_replaced_since_a_task_left_it_is_refused(
+    store: S3Store, tmp_path: Path, cut: int, says: str
+) -> None:
+    history = History(store, tmp_path, totals)
+    history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)
+    ref = history.plan(Settings.parse(groups=2), 4)
+    run_groups(ref)
+    path = next(file.path for task in task_receipts(ref) for file in task.left(Role.STATE))
+    data = store.get(path) or b""
+    store.put(path, data[cut:-1] + (b"" if cut else b"x"))
+    steps.audit(ref)
+    with pytest.raises(Refused, match=says):
+        steps.check(ref, tmp_path)
+    ledger, plan = ref.load()
+    assert ledger.verdict(plan.batch) is None
 
 
 # ---- receipts
