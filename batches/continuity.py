@@ -35,7 +35,8 @@ class Continuity:
     `remembered`: stream, partition; up to where it was read by the plan (`plan_end`, `plan_batch`), and by the ledger
     (`ledger_end`, `ledger_batch`); two of them may be missing.
     `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
-    published last to it (`ledger_batch`, `ledger_plan`); all may be missing.
+    published last to it (`ledger_batch`, `ledger_plan`); all may be missing. A table that
+    has later batches, as in a backfill, or this very one, has none.
     """
 
     ends: pd.DataFrame
@@ -153,21 +154,22 @@ def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) 
 
 
 def _tables(ledger: Ledger, plan: Plan, published: Plan | None) -> pd.DataFrame:
-    rows = list(_table_rows(ledger, plan, published))
+    # What a backfill leaves alone has later batches.
+    rows = [] if ledger.original else list(_table_rows(ledger, plan, published))
     columns = {"table": "string", "log_batch": "Int64", "log_plan": "string"}
-    return pd.DataFrame(rows).astype(columns | {"ledger_batch": "Int64", "ledger_plan": "string"})
+    names = [*columns, "ledger_batch", "ledger_plan"]
+    return pd.DataFrame(rows, columns=names).astype(columns | {"ledger_batch": "Int64", "ledger_plan": "string"})
 
 
 def _table_rows(ledger: Ledger, plan: Plan, published: Plan | None) -> Iterator[dict[str, object]]:
     for write in plan.writes():
         table = write.declared.table
         log = held(ledger.store.root, plan.pipeline, table) or Held(None, None)
+        if log.plan == digest(plan):
+            # Somebody decided and published this very batch meanwhile.
+            continue
         last = _last_written(ledger, published, table)
         known = Held(last.batch, digest(last)) if last else Held(None, None)
-        if log.plan == digest(plan) or ledger.original:
-            # Somebody decided and published this very batch meanwhile, or later ones that a backfill leaves alone: what
-            # counts is the batch before.
-            log = known
         yield {
             "table": table,
             "log_batch": log.batch,

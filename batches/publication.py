@@ -52,7 +52,8 @@ def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
     # What tasks left for those of later waves has served: it may go.
     kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
     rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
-    check_files(ledger, rows, _restore_or_replan(plan))
+    # Keys were read by the audit.
+    check_files(ledger, [artefact for artefact in kept if artefact.role is not Role.KEYS], _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
     return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, kept))
 

@@ -41,6 +41,7 @@ from expectations.coverage import (
 )
 from expectations.docs import Page, Section, Site, publish
 from expectations.findings import Question, finding
+from expectations.notes import not_proved
 from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.rows import BLOCK, Rows
 from partitioning.documents.document import digest
@@ -103,9 +104,10 @@ def judge(
     )
     success = all(answer.success for answer in answers)
     why = _why(plan, evidence.coverage, answers, len(findings))
-    results = _plain(plan, attempt, str(why), findings, questions, answers)
+    notes = tuple(not_proved(plan, evidence.tables, evidence.gaps, evidence.produced))
+    results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
     sections = [Section(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = Page(attempt, success, str(why), findings, evidence.coverage, evidence.moved, sections)
+    page = Page(attempt, success, str(why), findings, notes, evidence.coverage, evidence.moved, sections)
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 
@@ -146,7 +148,8 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
     yield Question("Gaps", _rows(evidence.gaps), [ExpectGapsToBeEmpty()])
     yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
-    yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
+    if len(evidence.tables):
+        yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
         yield Question("Production", _rows(evidence.produced), [ExpectRowsToBeWrittenAsTheyWereMade()])

@@ -70,6 +70,7 @@ class Page:
     success: bool
     summary: str
     findings: Sequence[Finding]
+    not_proved: Sequence[str]
     coverage: pd.DataFrame
     moved: pd.DataFrame
     sections: Sequence[Section]

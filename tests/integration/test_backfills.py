@@ -105,6 +105,17 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     history.batch(4)
 
 
+def test_the_page_of_a_backfill_says_that_nobody_looked_at_the_tables(store: S3Store, tmp_path: Path) -> None:
+    history = Batches(store, tmp_path, pipeline=appended)
+    history.batch(0)
+    history.backfilled(Asked(0, 0, Settings.parse(scheme="tasks(2)")))
+    (page,) = tmp_path.rglob("batch-0-attempt-0.html")
+    text = page.read_text()
+    assert "What was not proved" in text
+    assert "Whether counts held the batch before was not looked at" in text
+    assert "Every result table holds what the ledger published last" not in text
+
+
 def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:
     """Counts of clicks with a great enough identity; nothing is kept."""
 

@@ -148,7 +148,9 @@ def _batch_page(text: str) -> str:
     with TemporaryDirectory() as folder:
         site = Site(Path(folder), MemoryStore())
         publish(
-            site, plan, Page(0, False, text, [Finding(Kind.RECORD, text, text, text)], _coverage(), pd.DataFrame(), [])
+            site,
+            plan,
+            Page(0, False, text, [Finding(Kind.RECORD, text, text, text)], [text], _coverage(), pd.DataFrame(), []),
         )
     pages = [site.store.get(f"delays/docs/{name}.html") for name in ("batch-0-attempt-0", "index")]
     return "".join((page or b"").decode() for page in pages)
