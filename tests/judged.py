@@ -30,8 +30,8 @@ MEET = "expect_keys_to_meet_in_one_task"
 PRODUCED = "expect_rows_to_be_written_as_they_were_made"
 HASH = "expect_keys_to_hash_to_their_partition"
 
-# The expectations for which there is a test that is `caught_by` them.
-CAUGHT: set[str] = set()
+# The tests that are `caught_by` each expectation.
+CAUGHT: dict[str, set[str]] = {}
 
 P = ParamSpec("P")
 
@@ -48,7 +48,7 @@ def caught_by(expectation: str) -> Callable[[Callable[P, Refusal]], Callable[P, 
     """A test that makes a batch wrong and gives its refusal, which has to be this expectation's and no other's."""
 
     def made_a_test(make_wrong: Callable[P, Refusal]) -> Callable[P, None]:
-        CAUGHT.add(expectation)
+        CAUGHT.setdefault(expectation, set()).add(make_wrong.__name__)
 
         @wraps(make_wrong)
         def test(*args: P.args, **kwargs: P.kwargs) -> None:

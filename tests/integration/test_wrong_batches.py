@@ -7,6 +7,7 @@ wrong batches lie in the files beside this one, by what is wrong with them.
 from __future__ import annotations
 
 import pkgutil
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from spark_jobs.take import LEFT, Taken
 from tests.judged import CAUGHT, refusal, results
 from tests.real_batches import delays, land_delays, ran, spoil_kernel, stored
 from tests.running import run_and_publish
+
+_PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 @pytest.fixture
@@ -47,10 +50,23 @@ def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: S3St
     assert asked == proof_expectations()
 
 
-def test_every_expectation_of_the_proof_has_a_batch_that_it_alone_refuses() -> None:
+def wrong_batches() -> dict[str, set[str]]:
+    """The tests that make a batch wrong for each expectation, which alone refuses it."""
     for path in Path(__file__).parent.glob("test_wrong_*.py"):
         import_module(f"tests.integration.{path.stem}")
-    assert proof_expectations() == CAUGHT
+    return CAUGHT
+
+
+def test_every_expectation_of_the_proof_has_a_batch_that_it_alone_refuses() -> None:
+    assert proof_expectations() == wrong_batches().keys()
+
+
+def test_the_docs_name_for_each_expectation_a_batch_that_it_alone_refuses() -> None:
+    section = _PROOF.read_text().partition("### Which batch fails it")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(expect_\w+)` \| `(test_\w+)` \| .+ \|$", section, re.MULTILINE)
+    assert sorted(expectation for expectation, _ in rows) == sorted(proof_expectations())
+    for expectation, test in rows:
+        assert test in wrong_batches()[expectation]
 
 
 def test_rows_that_a_user_does_not_expect_are_refused(landed: S3Store, tmp_path: Path) -> None:
