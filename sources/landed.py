@@ -142,7 +142,13 @@ class _Discovery:
             return None
         if facts.without_offset:
             self._doubtful.add(file.partition)
-            self._found(Kind.RECORD, f"{facts.without_offset} records have no offset", file.uri, LAND_AGAIN)
+            self._found(
+                Kind.RECORD,
+                f"{facts.without_offset} records have no offset",
+                file.uri,
+                LAND_AGAIN,
+                without_offset=facts.without_offset,
+            )
         return facts
 
     def _unread(self, uri: str, error: Exception) -> None:
@@ -165,6 +171,7 @@ class _Discovery:
                 f"the file is truncated or no {self._stream.written_as.noun}: {said}",
                 uri,
                 LAND_AGAIN,
+                format=self._stream.written_as,
             )
 
     def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
@@ -174,13 +181,20 @@ class _Discovery:
                 f"the file's name says first offset {file.start}, its records {first}",
                 file.uri,
                 LAND_AGAIN,
+                start=file.start,
+                first=first,
             )
         span = last + 1 - first
         if span < facts.rows or (span > facts.rows and not self._stream.sparse):
             what = "a gap" if span > facts.rows else "a duplicate"
             then = LAND_AGAIN if span < facts.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
             self._found(
-                Kind.STREAM_GAP, f"{facts.rows} records have the offsets [{first},{last + 1}): {what}", file.uri, then
+                Kind.STREAM_GAP,
+                f"{facts.rows} records have the offsets [{first},{last + 1}): {what}",
+                file.uri,
+                then,
+                rows=facts.rows,
+                first=first,
             )
 
     def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
@@ -200,7 +214,7 @@ class _Discovery:
                     f"{partition} was read up to offset {self._known.end(number)} of the file {_content(last)[0]}, "
                     "and another file has the last of these offsets now"
                 )
-                self._found(Kind.STREAM_REPLACED, what, file.path, then)
+                self._found(Kind.STREAM_REPLACED, what, file.path, then, partition=partition)
 
     def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
         partition = StreamPartition(self._stream.name, number)
@@ -211,7 +225,13 @@ class _Discovery:
             where = f"{one.path} and {other.path}"
             if (one.start, one.end) == (other.start, other.end):
                 offsets = OffsetRange(partition, one.start, one.end)
-                self._found(Kind.STREAM_TWICE, f"duplicate: two files hold {offsets}", where, "remove one of them")
+                self._found(
+                    Kind.STREAM_TWICE,
+                    f"duplicate: two files hold {offsets}",
+                    where,
+                    "remove one of them",
+                    offsets=offsets,
+                )
             elif one.end > other.start:
                 offsets = OffsetRange(partition, other.start, min(one.end, other.end))
                 self._found(
@@ -219,11 +239,12 @@ class _Discovery:
                     f"overlap: two files hold {offsets}",
                     where,
                     "remove one of them and land the rest again",
+                    offsets=offsets,
                 )
             elif one.end < other.start:
                 hole = OffsetRange(partition, one.end, other.start)
                 if explained(self._stream, hole, self._losses, (one, other)) is Explained.NOBODY:
-                    self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole))
+                    self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole), hole=hole)
             one = max(one, other, key=lambda file: file.end)
 
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
@@ -243,7 +264,7 @@ class _Discovery:
             self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
             for name in stream.casts.keys() - types.keys():
                 then = f"correct its name; there are {', '.join(types)}"
-                self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then)
+                self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then, name=name)
         return evolution
 
     def _casts(self) -> dict[str, str]:
@@ -251,7 +272,9 @@ class _Discovery:
         casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
-            self._found(Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it")
+            self._found(
+                Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it", name=name
+            )
         return {name: kind for name, kind in casts.items() if kind is not None}
 
     def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
@@ -263,17 +286,24 @@ class _Discovery:
                 f"there is no {noun} column {name!r}",
                 uri,
                 f"declare the right one; there are {listed}",
+                name=name,
             )
         elif columns[name] not in types:
             then = "declare the column and format that the producer uses"
             form = f" under key format {self._stream.key_format.value!r}" if noun == "key" else ""
             self._found(
-                Kind.STREAM_COLUMNS, f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}", uri, then
+                Kind.STREAM_COLUMNS,
+                f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}",
+                uri,
+                then,
+                name=name,
+                type=columns[name],
+                wanted=wanted,
             )
 
-    def _found(self, kind: Kind, what: str, where: str, then: Then) -> None:
+    def _found(self, kind: Kind, what: str, where: str, then: Then, **values: object) -> None:
         self._findings.append(
-            Finding(kind, f"{self._stream.name}: {what}", where, then, about(stream=self._stream.name))
+            Finding(kind, f"{self._stream.name}: {what}", where, then, about(**{"stream": self._stream.name, **values}))
         )
 
 

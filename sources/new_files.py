@@ -112,10 +112,10 @@ class NewFiles:
         before = len(self.findings)
         if name.stream != stream.name:
             what = f"the file's name says stream {name.stream!r}, its folder {stream.name!r}"
-            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN)
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN, named=name.stream)
         if name.folder not in (None, name.partition):
             what = f"the file's name says partition {name.partition}, its folder {name.folder}"
-            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN)
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN, partition=name.partition, folder=name.folder)
         partition = name.partition if name.folder is None else name.folder
         if partition >= stream.partitions:
             what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
@@ -124,6 +124,8 @@ class NewFiles:
                 what,
                 uri,
                 "declare the topic's partition count; if it has fewer now, move the old files away",
+                partition=partition,
+                partitions=stream.partitions,
             )
         if len(self.findings) > before:
             return None
@@ -140,6 +142,7 @@ class NewFiles:
                 f"{stream.source.rstrip('/')}/{stream.name}/",
                 "land what comes next, from these offsets on; correct the source if the files were moved, and give "
                 "the stream another name if its topic was made anew",
+                ends=ends,
             )
             return
         if self._store.page(f"{stream.name}/", "").objects:
@@ -148,6 +151,7 @@ class NewFiles:
                 f"no file lies in a folder {self._folders.prefix}<n>/",
                 f"{stream.source.rstrip('/')}/{stream.name}/",
                 'declare layout="time" if the sink makes folders of hours or days',
+                prefix=self._folders.prefix,
             )
             return
         names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
@@ -158,8 +162,10 @@ class NewFiles:
             f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
         )
 
-    def _found(self, kind: Kind, what: str, where: str, then: str) -> None:
-        self.findings.append(Finding(kind, f"{self.stream.name}: {what}", where, then, about(stream=self.stream.name)))
+    def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:
+        self.findings.append(
+            Finding(kind, f"{self.stream.name}: {what}", where, then, about(**{"stream": self.stream.name, **values}))
+        )
 
 
 def _keep_newest(newest: dict[int, NamedFile], file: NamedFile) -> None:

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 from sources import s3
@@ -67,5 +68,5 @@ def job_failed(error: Exception, description: str, log: str) -> CosetError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
     return CosetError(
-        Finding(Kind.SPARK, f"the Spark job failed: {causes[-1]}", description, f"see {log}, then run again")
+        Finding(Kind.SPARK, f"the Spark job failed: {causes[-1]}", description, (f"see {log}, then ", Repeat()))
     )

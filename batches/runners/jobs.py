@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 
@@ -55,4 +56,4 @@ class Jobs:
 
 
 def _ended(name: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, "run again"))
+    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat()))

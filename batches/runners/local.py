@@ -86,7 +86,7 @@ class Local:
 
     def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:
-            raise CosetError(Finding(Kind.RUN_ENDED, "the task group was ended", "this process", "run again"))
+            raise CosetError(Finding(Kind.RUN_ENDED, "the task group was ended", "this process", Repeat()))
         return self._answer(piece)
 
 

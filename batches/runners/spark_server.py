@@ -16,6 +16,7 @@ import psutil
 from batches.runners import children
 from batches.runners.ports import free_ports
 from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding
 from partitioning.kinds import Kind
 
@@ -65,7 +66,9 @@ def start_spark(master: str, log: Path) -> SparkServer:
         server.stop()
         if _TAKEN not in log.read_text(encoding="utf-8", errors="replace"):
             break
-    raise CosetError(Finding(Kind.SPARK, "the Spark server does not start", str(log), "read the log, then try again"))
+    raise CosetError(
+        Finding(Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()))
+    )
 
 
 def _start_once(master: str, log: Path) -> SparkServer:

@@ -13,6 +13,7 @@ from batches.ref import BatchRef
 from batches.runners import children
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
+from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.failure import ErrorKind
@@ -66,7 +67,7 @@ class SparkSubmit:
                 Kind.SPARK,
                 f"spark-submit ended with exit code {code}: {tail}",
                 where,
-                f"see {log}, then run again",
+                (f"see {log}, then ", Repeat()),
                 about(code=code),
             )
         )
@@ -127,4 +128,4 @@ def failure_name(group: int) -> str:
 
 
 def _ended(where: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, "run again"))
+    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat()))

@@ -45,8 +45,9 @@ def receipts(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Receipt, ...]:
     then = _not_of_this_plan(plan)
     for receipt in stored:
         where = _where(ledger, plan, attempt, receipt.group)
-        wrong = (what for task in receipt.tasks for what in (*_misread(plan, left, task), *_misleft(plan, task)))
-        findings.extend(Finding(Kind.TASK_FILES, what, where, then) for what in wrong)
+        for task in receipt.tasks:
+            for number, what in enumerate((*_misread(plan, left, task), *_misleft(plan, task))):
+                findings.append(Finding(Kind.TASK_FILES, what, where, then, about(task=task.task, number=number)))
     if findings:
         raise Refused(*findings)
     return tuple(stored)

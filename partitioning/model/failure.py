@@ -101,7 +101,7 @@ class Failure(Document, frozen=True):
 
 
 def together(failed: Sequence[CosetError]) -> CosetError:
-    """Several errors as one: the findings of all, each once, and the kind with the highest exit code.
+    """Several errors as one: the findings of all, those of several once, and the kind with the highest exit code.
 
     >>> one = Refused(Finding(Kind.SQL, "a", "here", "do"))
     >>> other = Unreachable(Finding(Kind.SPARK, "b", "there", "wait"))
@@ -109,5 +109,8 @@ def together(failed: Sequence[CosetError]) -> CosetError:
     >>> type(both).__name__, [finding.what for finding in both.findings]
     ('Unreachable', ['a', 'b'])
     """
-    findings = dict.fromkeys(finding for error in failed for finding in error.findings)
+    findings = list[Finding]()
+    for error in failed:
+        known = set(findings)
+        findings.extend(finding for finding in error.findings if finding not in known)
     return type(max(failed, key=lambda error: error.exit_code))(*findings)

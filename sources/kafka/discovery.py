@@ -103,33 +103,41 @@ class _Discovery:
                 "; if it goes on with the same offsets, as a mirror may: ",
                 Forget(self._known.pipeline, self._stream.name, keep_offsets=True),
             )
-            findings.append(self._found(Kind.STREAM_RESET, what, then))
+            findings.append(self._found(Kind.STREAM_RESET, what, then, topic=topic.id, read=self._before.topic))
         if topic.partitions != declared:
             what = f"the topic has {topic.partitions} partitions, but {declared} are declared"
             findings.append(
                 self._found(
-                    Kind.PARTITIONS, what, f"declare partitions={topic.partitions}; docs/changing-counts.md says how"
+                    Kind.PARTITIONS,
+                    what,
+                    f"declare partitions={topic.partitions}; docs/changing-counts.md says how",
+                    partitions=topic.partitions,
+                    declared=declared,
                 )
             )
         if findings:
             raise Refused(*findings)
 
     def _check_what_was_read(self, found: Mapping[int, Log]) -> None:
-        whats = [
-            f"the log of partition {number} ends at {log.end}, but {self._committed(number)} is committed: "
+        whats = {
+            number: f"the log of partition {number} ends at {log.end}, but {self._committed(number)} is committed: "
             "records were lost that have been read"
             for number, log in found.items()
             if log.end < (self._committed(number) or 0)
-        ]
+        }
         read = self._before.ends if self._before else ()
-        whats += [
-            f"in partition {number}, records before {self._committed(number)}, which is committed, were lost with a "
-            "leader, and others have their offsets now"
+        whats |= {
+            number: f"in partition {number}, records before {self._committed(number)}, which is committed, were lost "
+            "with a leader, and others have their offsets now"
             for number in sorted(replaced(self._cluster, self._stream.name, read, found))
-        ]
+        }
         then = "find out what the cluster has lost; then give the topic another stream name, or restore it"
         if whats:
-            raise Refused(*(self._found(Kind.STREAM_RESET, what, then) for what in whats))
+            raise Refused(
+                *(self._found(Kind.STREAM_RESET, what, then, partition=number) for number, what in whats.items())
+            )
 
-    def _found(self, kind: Kind, what: str, then: Then) -> Finding:
-        return Finding(kind, f"{self._stream.name}: {what}", self._where, then, about(stream=self._stream.name))
+    def _found(self, kind: Kind, what: str, then: Then, **values: object) -> Finding:
+        return Finding(
+            kind, f"{self._stream.name}: {what}", self._where, then, about(**{"stream": self._stream.name, **values})
+        )

@@ -6,8 +6,11 @@ import ast
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +25,7 @@ from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, T
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.failure import Failed, together
+from plugins.shown import remember, shown
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("batches", "cli", "demo", "expectations", "partitioning", "plugins", "sources", "spark_jobs")
@@ -122,6 +126,27 @@ def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words() 
     assert [finding.what for finding in told.findings] == ["offsets are lost"] * 4
 
 
+def test_findings_of_one_error_are_all_kept_however_alike_they_are() -> None:
+    alike = [Finding(Kind.PLAN_UNSOUND, what, "stage a", "report it") for what in ("one", "other")]
+    told = together([Refused(*alike), Refused(alike[0])])
+    assert [finding.what for finding in told.findings] == ["one", "other"]
+
+
+def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (tmp_path / "scores.py", tmp_path / "dags" / "pipelines" / "by_name.py"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"from partitioning import Pipeline\npipeline = Pipeline('p_{file.stem}')\n")
+        loader = SourceFileLoader(f"defines_{file.stem}", str(file))
+        module = module_from_spec(spec_from_loader(loader.name, loader) or pytest.fail("there is a file"))
+        monkeypatch.setitem(sys.modules, loader.name, module)
+        loader.exec_module(module)
+        remember(module.pipeline)
+    assert shown().line(Replan("p_scores")) == f"coset replan {tmp_path / 'scores.py'} --why '…'"
+    assert shown().line(Replan("p_by_name")) == "coset replan by_name --why '…'"
+
+
 def test_a_failed_check_is_read_back_as_the_findings_that_it_had() -> None:
     found = Finding(Kind.PROOF, "Coverage, not met", "batch 0", (Run("late"), " tries it again"), about(count=3))
     report = json.dumps({"findings": msgspec.to_builtins([found])}).encode()
@@ -171,8 +196,8 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
 
 @pytest.mark.parametrize("command", ASKED, ids=str)
 def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) -> None:
-    for shown in (Shown(), Shown(airflow=True)):
-        said = shown.says(command)
+    for where in (Shown(), Shown(airflow=True)):
+        said = where.says(command)
         if "backfill-3" in str(getattr(command, "pipeline", "")):
             assert "replan" not in said
             assert "coset run" not in said
