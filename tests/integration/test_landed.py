@@ -13,7 +13,8 @@ from demo.s3_server import S3Server
 from partitioning.documents.store import S3Store
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.model.placement import KeyFormat
-from partitioning.model.streams import Column, Stream
+from partitioning.model.streams import Column, Layout, Stream
+from partitioning.values import replace
 from sources.landed import discover
 from tests.faults import FaultProxy
 from tests.landed import land_file, land_table
@@ -113,6 +114,36 @@ def test_a_name_that_cannot_be_read_is_refused(store: S3Store, name: str) -> Non
     said = refusal(views(store))
     assert "the file's name cannot be read" in said
     assert f"{store.root}/views/{name}" in said
+
+
+BESIDE = (
+    "_SUCCESS",
+    ".views+0+0000000000.parquet.crc",
+    "_views+0+0000000005.parquet",
+    "_tmp/views+0+0000000005.parquet",
+)
+
+
+@pytest.mark.parametrize("layout", ["partition", "time"])
+def test_objects_whose_names_begin_with_an_underscore_or_a_dot_are_passed_over(store: S3Store, layout: str) -> None:
+    land_file(VIEWS, "views", store.root, 0, 0)
+    (alone,) = discover((views(store, layout=Layout(layout)),))
+    for name in BESIDE:
+        store.put(f"views/partition=0/{name}", b"no Parquet")
+    store.put("views/_SUCCESS", b"")
+    store.put("views/.hoodie/views+0+0000000009.parquet", b"no Parquet")
+    assert discover((views(store, layout=Layout(layout)),)) == (alone,)
+
+
+def test_a_stream_without_other_objects_has_no_files(store: S3Store) -> None:
+    store.put("views/partition=0/_SUCCESS", b"")
+    assert "no file lies in a folder views/partition=<n>/" in refusal(views(store))
+
+
+def test_a_stream_whose_own_name_begins_with_an_underscore_is_read(store: S3Store) -> None:
+    land_file(VIEWS, "_views", store.root, 0, 0)
+    (found,) = discover((replace(views(store), name="_views"),))
+    assert found.partitions[0].end == len(VIEWS)
 
 
 def test_a_partition_beyond_the_declared_count_is_refused(store: S3Store) -> None:
