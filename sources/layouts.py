@@ -67,6 +67,17 @@ def formats_of(stream: Stream, key: str) -> Iterator[Format]:
             yield written_as
 
 
+def may_hold_records(stream: Stream, key: str) -> bool:
+    """Whether an object below a stream's folder is meant to be a file of it.
+
+    A key that ends in a slash is a folder's marker. What jobs leave beside their files has a name that begins with `_`
+    or `.`, or lies in such a folder: `_SUCCESS`, `_temporary/…`, `.….crc`.
+    """
+    *within, name = key.removeprefix(f"{stream.name}/").split("/")
+    beside = any(part.startswith(("_", ".")) for part in within)
+    return bool(name) and not beside and (name.startswith(f"{stream.name}+") or not name.startswith(("_", ".")))
+
+
 class PartitionFolders:
     """A folder for each partition, which is listed from where it was read up to."""
 

@@ -12,7 +12,7 @@ from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
 from partitioning.sections import cut
 from sources.known import Known
-from sources.layouts import Folders, folders_of, formats_of
+from sources.layouts import Folders, folders_of, formats_of, may_hold_records
 
 LAND_AGAIN = "remove the file and land it again"
 
@@ -88,11 +88,10 @@ class NewFiles:
     def _some_keys(self) -> list[str]:
         """The first keys of the stream."""
         objects = self._store.page(self._folders.prefix, "").objects
-        return [found.entry.key for found in objects if not found.entry.key.endswith("/")]
+        return [found.entry.key for found in objects if may_hold_records(self.stream, found.entry.key)]
 
     def _named(self, objects: Iterable[Found]) -> Iterator[NamedFile]:
-        # A key that ends in a slash is a folder's marker; it holds no records.
-        files = (self._parse(found) for found in objects if not found.entry.key.endswith("/"))
+        files = (self._parse(found) for found in objects if may_hold_records(self.stream, found.entry.key))
         return (file for file in files if file is not None)
 
     def _parse(self, found: Found) -> NamedFile | None:
