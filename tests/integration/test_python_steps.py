@@ -173,3 +173,20 @@ def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name:
     (finding,) = caught.value.findings
     assert finding.what == f"a process that ran tasks ended {how}"
     assert finding.where == "group 0 of batch 0 of scores, with the functions tests.functions:" + name
+
+
+def test_what_the_process_of_tasks_lacks_is_told_of_that_process(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = planned(
+        store, lambda views: views.process(functions.doubled, {"k": "VARCHAR", "twice": "BIGINT"}, name="made")
+    )
+    monkeypatch.setenv("COSET_IMPORTS", "shop")
+    _, plan = ref.load()
+    with Local(processes=1) as runner, pytest.raises(Refused) as refused:
+        runner.group(ref, plan.groups[0].group)
+    # One for all tasks of the group.
+    (finding,) = refused.value.findings
+    assert finding.what == "'tests.functions:doubled' is not allowed to be called here"
+    assert finding.where == "step 'made', in the process that runs its tasks"
+    assert "COSET_IMPORTS=tests where that process is started: a Spark server does not have what" in finding.then

@@ -84,6 +84,7 @@ def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkSer
     with pytest.raises(Refused) as refused, RUNNERS["connect"](spark_server) as runner:
         runner.group(planned(store), 0)
     assert refused.value.findings[0].what == "'shop.scores:scored' cannot be imported: No module named 'shop'"
+    assert refused.value.findings[0].where.endswith(", in the process that runs its tasks")
 
 
 @pytest.mark.parametrize("kind", RUNNERS)

@@ -114,3 +114,15 @@ def test_pages_load_nothing_and_run_nothing_even_from_keys(tmp_path: Path) -> No
     assert "default-src 'none'" in text
     for loaded in ("<link", "<img", "src=", "@import", "url("):
         assert loaded not in text
+
+
+def test_what_great_expectations_renders_is_whole(tmp_path: Path) -> None:
+    made = pipeline(null_keys="drop")
+    records = log(made, {"flights": [f"N{number}" for number in range(40)], "planes": ["N1"]})
+    plan = planned(made, records)
+    seen = [replace(each, key="\x1b[31m<b>" * 300) if each.stream == "flights" else each for each in run(plan, records)]
+    text = Path(judged(plan, seen, site=Site(tmp_path, MemoryStore())).page or "").read_text()
+    assert "\x1b" not in text
+    assert "<b>" not in text
+    opened, closed = (len(re.findall(rf"<{slash}(?:div|table|span)\b", text)) for slash in ("", "/"))
+    assert opened == closed

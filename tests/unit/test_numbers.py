@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from batches.runners.choice import RunnerKind, runner
-from cli.app import app
+from cli.app import app, settings_of
 from cli.commands import backfills, batches, upkeep  # noqa: F401  they name the commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -138,3 +138,11 @@ def test_help_has_a_short_name(command: tuple[str, ...]) -> None:
     short, long = (CliRunner().invoke(app, [*command, word]) for word in ("-h", "--help"))
     assert short.exit_code == 0
     assert short.output == long.output
+
+
+def test_many_tasks_are_told_to_take_a_while_before_they_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    settings_of(["tasks(20)"], None, None, None)
+    assert capsys.readouterr().err == ""
+    settings_of(["elastic(2)", "flights=tasks(100000)"], None, None, None)
+    said = capsys.readouterr().err
+    assert " ".join(said.split()) == "plan tasks(100000): to plan so many tasks takes a while, and memory"

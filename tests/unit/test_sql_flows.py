@@ -172,3 +172,20 @@ def test_a_streams_placement_function_must_be_there() -> None:
 def test_a_column_that_a_table_adds_is_refused(column: str, written: dict[str, Any], why: str) -> None:
     (finding,) = findings(lambda f, p: f.select(f"1 AS {column}").write("t", **written))
     assert finding.what == f"column '{column}' is there already, and {why} adds one of that name"
+
+
+def test_a_null_without_a_type_is_told_to_be_given_one() -> None:
+    def build(written: str) -> Build:
+        def built(flights: Flow, _: Flow) -> None:
+            first = flights.select("'late' AS word", name="first")
+            first.merge(flights.select(f"{written} AS word", name="second"), name="both").write("t")
+
+        return built
+
+    with pytest.raises(Refused) as caught:
+        check_sql(pipeline(build("NULL")), [FLIGHTS, PLANES])
+    (finding,) = caught.value.findings
+    assert finding.what == "column 'word' is VARCHAR in first, INTEGER in second"
+    assert "a bare NULL is INTEGER: write NULL::VARCHAR" in finding.then
+    # As it says.
+    assert check_sql(pipeline(build("NULL::VARCHAR")), [FLIGHTS, PLANES])["t"][-1] == Column("word", "VARCHAR")

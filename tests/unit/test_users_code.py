@@ -113,3 +113,12 @@ def test_a_module_that_ends_the_process_cannot_be_imported(
     monkeypatch.setenv("COSET_IMPORTS", "ending")
     with pytest.raises(Refused, match="'ending:hash' cannot be imported"):
         imported("ending:hash", "stream 'views'")
+
+
+def test_code_that_the_process_of_tasks_does_not_have_is_installed_or_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_IMPORTS", "nowhere")
+    with pytest.raises(Refused) as caught:
+        imported("nowhere.scores:scored", "step 'made'", tasks=True)
+    (finding,) = caught.value.findings
+    assert finding.where == "step 'made', in the process that runs its tasks"
+    assert "ship it: COSET_SHIP=nowhere" in finding.then
