@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from batches.runners.choice import RunnerKind
+from cli.output import progress
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
+from partitioning.model.schemes import SchemeKind
 from partitioning.version import VERSION
+
+# Of more tasks than these it is said, before they are planned, that it takes a while.
+_MANY = 20_000
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -137,7 +142,7 @@ def settings_of(
         raise Refused(
             Finding(Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file")
         ) from error
-    return Settings.parse(
+    settings = Settings.parse(
         scheme=scheme,
         groups=groups,
         limit=limit,
@@ -146,3 +151,7 @@ def settings_of(
         go_on=go_on or (),
         base=base,
     )
+    for named in filter(None, (settings.scheme, *settings.schemes.values())):
+        if named.kind in {SchemeKind.TASKS, SchemeKind.ELASTIC} and (named.number or 0) >= _MANY:
+            progress("plan", f"{named}: to plan so many tasks takes a while, and memory")
+    return settings

@@ -23,6 +23,7 @@ import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
+from jinja2.nodes import EvalContext
 from markupsafe import Markup
 
 from partitioning.documents.document import canonical, digest
@@ -30,7 +31,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, docs_unwritten
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.plan import Plan
-from partitioning.texts import visible
+from partitioning.texts import MOST_IN_A_CELL, MOST_IN_A_SENTENCE, visible
 
 # The index lists as many of the newest batches, or up to twice as many.
 _LISTED = 100
@@ -183,9 +184,13 @@ def _template(name: str) -> jinja2.Template:
     return env.overlay(finalize=_seen).get_template(name)
 
 
-def _seen(value: Any) -> Any:
-    """What a page shows of a value: Jinja escapes it then for HTML, but for what is HTML already."""
-    return visible(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+@jinja2.pass_eval_context
+def _seen(where: EvalContext, value: Any) -> Any:
+    """What a page shows of a value: Jinja escapes it then for HTML. What Great Expectations renders is HTML already,
+    which is not cut."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return visible(value, MOST_IN_A_SENTENCE if where.autoescape else len(value), lines=True)
 
 
 def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
@@ -205,7 +210,7 @@ def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
 
 def _escaped(value: Any) -> Any:
     if isinstance(value, str):
-        return html.escape(value)
+        return html.escape(visible(value, MOST_IN_A_CELL, lines=True))
     if isinstance(value, dict):
         return {key: _escaped(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -65,28 +65,30 @@ def is_allowed(module: str) -> bool:
     return any(f"{module}.".startswith(f"{prefix.strip()}.") for prefix in allowed if prefix.strip())
 
 
-def imported(path: str, where: str) -> Any:
-    """What an import path names.
+def imported(path: str, where: str, *, tasks: bool = False) -> Any:
+    """What an import path names. With `tasks` it is asked for by a process that runs tasks, which may be elsewhere.
 
     Raises Refused if the deployment does not allow it, if it is not there, cannot be called, or if its module fails.
     """
     module, _, name = import_path(path, where).partition(":")
+    package = module.partition(".")[0]
+    where = f"{where}, in the process that runs its tasks" if tasks else where
     if not is_allowed(module):
-        package = module.partition(".")[0]
         then = f"if it is yours, set {ALLOWED}={package} wherever Coset and its tasks run; it may name several packages"
+        if tasks:
+            then = (
+                f"if it is yours, set {ALLOWED}={package} where that process is started: a Spark server does not have "
+                "what is set for this command, and has to be started anew"
+            )
         raise Refused(Finding(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, about(path=path)))
     try:
         found = getattr(importlib.import_module(module), name)
     except ENDS as error:
-        raise Refused(
-            Finding(
-                Kind.IMPORT,
-                f"{path!r} cannot be imported: {error}",
-                where,
-                "put it into a module that is installed, or correct the path",
-                about(path=path),
-            )
-        ) from error
+        then = "put it into a module that is installed, or correct the path"
+        if tasks:
+            then = f"install it there, or ship it: COSET_SHIP={package}, set for the process that runs task groups"
+        what = f"{path!r} cannot be imported: {error}"
+        raise Refused(Finding(Kind.IMPORT, what, where, then, about(path=path))) from error
     if not callable(found):
         raise Refused(Finding(Kind.FUNCTION, f"{path} is no function", where, "name one", about(function=path)))
     return found

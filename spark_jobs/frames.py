@@ -155,8 +155,7 @@ class Frames:
 
     def _made(self, step: Step, frames: Sequence[DataFrame], order: Order) -> DataFrame:
         """What the function makes, in the columns that it was declared to give."""
-        where = f"step {step.name!r}, {self._name}"
-        function = imported(step.function or "", where)
+        function = imported(step.function or "", f"step {step.name!r}", tasks=True)
         with self._errors(step, order):
             try:
                 with _functions_of(self._spark):

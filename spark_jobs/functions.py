@@ -35,7 +35,7 @@ class FunctionStep:
         self._schema = arrow_schema(step.columns)
         self._where = f"step {step.name!r}, {order}"
         self._then = ("correct the function, then ", Repeat())
-        self._function: Function = imported(step.function, self._where)
+        self._function: Function = imported(step.function, f"step {step.name!r}", tasks=True)
         self._read = 0
 
     def apply(self, rows: pa.RecordBatchReader, file: Path) -> pa.Table:

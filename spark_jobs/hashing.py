@@ -48,7 +48,7 @@ def placement_hashes(keys: pa.Array, key_format: str, placement: str = MURMUR2) 
 def _custom(keys: pa.Array, starts: np.ndarray, data: np.ndarray, key_format: str, placement: str) -> np.ndarray:
     """The hashes by a user's own function, which is called once for each distinct key."""
     where = f"placement {placement}"
-    function = imported(placement, where)
+    function = imported(placement, where, tasks=True)
     buffers = [None, pa.py_buffer(starts.astype(np.int64)), pa.py_buffer(data)]
     serialised = pa.Array.from_buffers(pa.large_binary(), len(keys), buffers)
     coded = pc.if_else(keys.is_valid(), serialised, None).dictionary_encode()

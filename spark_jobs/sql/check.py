@@ -257,6 +257,9 @@ class _Check:
             if len(set(types.values())) > 1:
                 listed = ", ".join(f"{kind} in {name}" for name, kind in types.items())
                 then = "give them the same columns, of the same types: cast, or leave it out"
+                others = sorted(set(types.values()) - {"INTEGER", "missing"})
+                if "INTEGER" in types.values() and others:
+                    then = f"{then}; a bare NULL is INTEGER: write NULL::{others[0]}"
                 self._findings.append(
                     Finding(
                         Kind.SQL_TYPE,
