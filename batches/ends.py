@@ -7,7 +7,7 @@ somebody let the pipeline forget after a batch, the next one does not know; it i
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -118,18 +118,17 @@ def _range(stream: str, end: End) -> OffsetRange:
 
 def _by_files_that_count(ledger: Ledger, ends: Ends) -> Ends:
     """These ends by the files of backfills, where these have taken the place of what a batch has read."""
+    named = {end.batch for read in ends.streams for end in read.ends}
     exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
-    if not exchanged:
-        return ends
-    plans = {batch: Ledger(ledger.store, name).plan(batch) for batch, name in exchanged.items()}
-    return replace(ends, streams=tuple(_by_files(read, plans) for read in ends.streams))
+    plans = {batch: Ledger(ledger.store, name).plan(batch) for batch, name in exchanged.items() if batch in named}
+    by_batch = {batch: plan.ends for batch, plan in plans.items() if plan}
+    return replace(ends, streams=tuple(_by_files(read, by_batch) for read in ends.streams)) if by_batch else ends
 
 
-def _by_files(read: Read, plans: dict[int, Plan | None]) -> Read:
-    own = {batch: plan.ends for batch, plan in plans.items() if plan}
+def _by_files(read: Read, by_batch: Mapping[int, Ends]) -> Read:
     ends = (
         replace(end, files=other.files)
-        if end.batch in own and (other := own[end.batch].end(read.name, end.partition))
+        if end.batch in by_batch and (other := by_batch[end.batch].end(read.name, end.partition))
         else end
         for end in read.ends
     )

@@ -7,17 +7,20 @@ hold the numbers of all records that arrived of its stream, each once.
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from batches import steps
+from batches import publication, steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
@@ -141,11 +144,46 @@ def recounts(world: World, chance: random.Random) -> None:
     world.recount(name, chance.choice((2, 3, 4, 6, 8)))
 
 
-CHANGES: Sequence[Change] = (leaves_a_stream_out, brings_a_stream, recounts)
+def gives_a_batch_up(world: World, chance: random.Random) -> None:
+    """What it was to read is read by the next one, whatever the pipeline is then."""
+    if world.plan(Settings(limit=chance.choice((None, 3)))) is not None:
+        publication.abandon(Ledger(world.store, "changing"), "by chance")
+
+
+def moves_elsewhere(world: World, _: random.Random) -> None:
+    """All files as they are."""
+    before, world.source = S3Store(world.source), f"{world.store.root}/topics-{uuid.uuid4().hex[:8]}"
+    for entry in list(before.list("")):
+        S3Store(world.source).put(entry.key, before.get(entry.key) or b"")
+        before.delete(entry.key)
+
+
+def expires(world: World, chance: random.Random) -> None:
+    """The oldest files of a stream that was read to its end."""
+    name, store = chance.choice(world.read), S3Store(world.source)
+    world.batch()
+    for _, files in groupby(sorted(entry.key for entry in store.list(f"{name}/")), key=_partition):
+        keys = list(files)
+        for key in keys[: chance.randint(0, len(keys))]:
+            store.delete(key)
+    # A stream without any file is refused.
+    world.send(name, 40)
+
+
+CHANGES: Sequence[Change] = (
+    leaves_a_stream_out,
+    brings_a_stream,
+    recounts,
+    gives_a_batch_up,
+    moves_elsewhere,
+    expires,
+)
 
 
 def history(world: World, chance: random.Random, batches: int) -> Iterator[str]:
     """Change, land and publish batch after batch; what was done, in a few words. In the end all streams are read."""
+    for name in world.read:
+        world.send(name, 7)
     for batch in range(batches):
         change = chance.choice(CHANGES)
         change(world, chance)
@@ -156,6 +194,8 @@ def history(world: World, chance: random.Random, batches: int) -> Iterator[str]:
             world.send(name, 7)
         limit = chance.choice((None, None, 3))
         world.batch(Settings(limit=limit))
+        for name in world.read:
+            assert len(set(rows := world.rows(name))) == len(rows), (name, change.__name__)
         counts = ", ".join(f"{name} in {world.topics[name].count}" for name in world.read)
         yield f"{batch}: {change.__name__}; {counts}; at most {limit}"
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""Look for new counterexamples: the property tests with fresh seeds, file after file, until the time is over.
+"""Look for new counterexamples: property tests and histories with fresh seeds, file after file, until the time is over.
 
 Usage: python -m tests.explore MINUTES. Ends with the first failure.
 """
@@ -11,14 +11,14 @@ import sys
 import time
 from pathlib import Path
 
-_PROPERTIES = Path(__file__).with_name("property")
+_TESTS = Path(__file__).parent
 
 
 def explore(minutes: float) -> int:
     """Run the files in any order, again and again; the exit code of the last."""
     end, files_run = time.monotonic() + 60 * minutes, 0
     while True:
-        files = sorted(_PROPERTIES.glob("test_*.py"))
+        files = sorted([*_TESTS.glob("property/test_*.py"), _TESTS / "integration" / "test_changing_histories.py"])
         random.shuffle(files)
         for file in files:
             if time.monotonic() > end:

@@ -51,7 +51,8 @@ def planned_again(
         published=before,
         ends=ends,
         forgotten=stored.forgot,
-        settings=settings,
+        # What was lost then is lost now, and no gap that nobody explains.
+        settings=replace(settings, accept_loss=stored.lost),
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,

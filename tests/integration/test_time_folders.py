@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from batches import steps
+from batches.ends import forget
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Replan
@@ -16,6 +17,7 @@ from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
+from partitioning.model.ends import What
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Layout
 from sources.known import Known
@@ -144,10 +146,14 @@ def test_files_that_were_read_may_go(landed: S3Store) -> None:
     assert "[24,26) is lost" in refused(views(landed), landed).what
 
 
-def test_files_that_were_put_together_since_are_looked_at_again(landed: S3Store) -> None:
+def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_that_they_are_the_same(
+    landed: S3Store,
+) -> None:
     plan = last(landed)
     erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
     land(landed, 0, 0, 0, rows=30)
+    assert "and another file has the last of these offsets now" in refused(views(landed), landed).what
+    forget(Ledger(landed, "hourly"), "views", 0, What.SOURCE, "put together")
     assert ranges(landed) == ["views-0@[24,30)", "views-1@[24,24)"]
 
 
