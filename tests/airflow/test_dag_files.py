@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from batches.ref import BatchRef
+from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Run
+from partitioning.commands import Run, Shown
 from partitioning.errors import Refused
 
 HEAVY = {"pyspark", "great_expectations", "duckdb", "deltalake", "pyarrow", "numba", "pandas", "numpy"}
@@ -188,3 +190,18 @@ def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow
     (finding,) = refused.value.findings
     assert finding.where == batch.plan_uri
     assert "run it with `coset run p`" in finding.then
+
+
+def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
+    asked: list[commands.Command] = [
+        *(Run(name, again) for name in ("tail_activity", "tail_activity.backfill-3") for again in (False, True)),
+        commands.Backfill("tail_activity", 0),
+        commands.Resume("tail_activity", 3),
+        commands.Undo("tail_activity", 3),
+    ]
+    said = [Shown(airflow=True).says(command) for command in asked]
+    named = [re.match(r"start the DAG (\w+)(?:, with (\w+))?", each) for each in said]
+    assert len(list(filter(None, named))) == len(said)
+    for dag, field in (match.groups() for match in named if match):
+        titles = {param.schema["title"] for param in bag.dags[dag].params.values()}
+        assert field is None or field in titles
