@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode, Op
-from partitioning.model.leaving import leavings
+from partitioning.model.leaving import given_to, leavings
 from partitioning.model.plan import Plan, Stage, StateInput
 from partitioning.model.receipt import Made, TaskReceipt
 
@@ -25,6 +25,7 @@ def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, obj
         upserted = {write.declared.table for write in stage.writes if write.declared.mode is Mode.UPSERT}
         asked = [(Role.TABLE, write.declared.table, write.declared.step) for write in stage.writes]
         asked += [(left.role, left.name, left.step) for left in leavings(plan, task.task)]
+        asked += [(Role.GIVEN, name, read) for name, read in _given(stage)]
         for role, name, step in asked:
             row = {"stage": stage.name, "task": task.task.task, "kind": role.value, "name": name}
             row |= {"counted": task.made is not None, "partition": None, "taken": None}
@@ -35,6 +36,12 @@ def produced(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, obj
                 figures = {"made": stated.records if stated else None, "left": sum(file.records for file in there)}
                 taken = None if role is Role.STATE else _taken(plan, stage, task, step)
                 yield row | figures | {"taken": taken}
+
+
+def _given(stage: Stage) -> Iterator[tuple[str, str]]:
+    """What steps on DataFrames are given, each with the stream or step that it is."""
+    for step in stage.steps:
+        yield from zip(given_to(step), step.inputs, strict=False)
 
 
 def _by_partition(stated: Made | None, files: Iterable[Artefact]) -> Iterator[dict[str, object]]:

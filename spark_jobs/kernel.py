@@ -114,11 +114,10 @@ def _run(
             if leaving.step not in later:
                 with tally.rows(leaving.role, leaving.name, steps.left(leaving)) as rows:
                     left.append(writers.left(leaving, rows, temp))
-        left += [
-            writers.given(name, steps.given(step, number))
-            for step in order.steps
-            for number, name in enumerate(given_to(step))
-        ]
+        for step in order.steps:
+            for number, name in enumerate(given_to(step)):
+                with tally.rows(Role.GIVEN, name, steps.given(step, number)) as rows:
+                    left.append(writers.given(name, rows))
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
     for intake in intakes:
         intake.drain()

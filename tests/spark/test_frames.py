@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from batches import steps
+from batches.audit import audit
 from batches.ref import BatchRef
 from batches.runners.local import Local
 from batches.runners.spark import Spark
@@ -28,7 +29,7 @@ from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
 from spark_jobs.kernel import run_orders
 from spark_jobs.placing import ORDER, Placing, dealing
 from tests.landed import land_table
-from tests.running import task_receipts
+from tests.running import check_production, task_receipts
 
 VIEWS = pa.table(
     {
@@ -121,6 +122,18 @@ def test_receipts_name_what_a_step_was_given(spark: Spark, store: S3Store) -> No
         assert given.name == "scored.given-0"
         assert given.records == sum(partition.taken for partition in task.partitions)
         assert not task.left(Role.TABLE)
+
+
+@pytest.mark.parametrize("hash", ["murmur2", "opaque"])
+def test_what_steps_on_dataframes_are_given_and_make_is_counted(spark: Spark, store: S3Store, hash: str) -> None:
+    ref = planned(store, "counted", hash=hash)
+    spark.group(ref, 0)
+    ledger, plan = ref.load()
+    produced = audit(ledger, plan, 0).produced
+    check_production(produced)
+    left = produced.groupby("name")["left"].sum()
+    assert left.to_dict() == {"scored.given-0": 300, "t": 68}
+    assert (produced["taken"].notna() == (produced["kind"] == "given")).all()
 
 
 def orders(ref: BatchRef) -> Sequence[Order]:
