@@ -1,0 +1,154 @@
+"""Times that jump, that are infinite or null: they are told, not obeyed, in steps that keep records for a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from batches import planning, steps
+from batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from partitioning.model.plan import StateInput
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+from tests.landed import land_table
+from tests.running import run_and_publish_unjudged, task_receipts
+
+DAY = timedelta(days=1)
+NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+JUMP = datetime.fromisoformat("9999-12-31")
+# A record: its key, its identity and its time, as SQL reads it.
+Record = tuple[str, int, str | None]
+
+
+def at(time: datetime) -> str:
+    return time.isoformat(sep=" ")
+
+
+class Clicks:
+    """Batches of records, and what steps made of them."""
+
+    def __init__(self, store: S3Store, ahead: timedelta = DAY) -> None:
+        self.store = store
+        self._source = f"{store.root}/topics"
+        self._ahead = ahead
+
+    @property
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("timed", source=self._source)
+        clicks, views = (pipeline.stream(name, key="k", partitions=4) for name in ("clicks", "views"))
+        spans = {"within": DAY, "keep": 2 * DAY, "ahead": self._ahead}
+        time = "seen::TIMESTAMP"
+        clicks.distinct("id", time=time, name="once", **spans).select("id, seen").write("once")
+        clicks.join_within(
+            views, "clicks.id AS id", times=(f"clicks.{time}", f"views.{time}"), name="near", **spans
+        ).write("near")
+        return pipeline
+
+    def batch(self, clicks: Sequence[Record], views: Sequence[Record] = (), scheme: str = "tasks(3)") -> BatchRef:
+        for stream, records in (("clicks", clicks), ("views", views or [("none", 0, None)])):
+            columns = zip(*records, strict=True)
+            types = {"k": pa.string(), "id": pa.int64(), "seen": pa.string()}
+            table = pa.table(
+                [pa.array(column, kind) for column, kind in zip(columns, types.values(), strict=True)], list(types)
+            )
+            land_table(table, stream, self._source, key="k", partitions=4)
+        ref, said = steps.plan(self.pipeline, self.store.root, Settings.parse(scheme=scheme))
+        assert ref is not None, said
+        run_and_publish_unjudged(ref)
+        return ref
+
+    def rows(self, table: str) -> list[tuple[object, ...]]:
+        log = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        return sorted((row["k"], row["id"]) for row in log.to_pyarrow_table().to_pylist())
+
+
+def test_one_time_that_jumps_does_not_let_duplicates_pass_for_ever(store: S3Store) -> None:
+    clicks = Clicks(store)
+    clicks.batch([("a", 1, at(NOW))])
+    clicks.batch([("b", 2, at(JUMP)), ("a", 3, at(NOW))])
+    clicks.batch([("a", 1, at(NOW)), ("a", 3, at(NOW)), ("a", 4, at(NOW))])
+    assert clicks.rows("once") == [("a", 1), ("a", 3), ("a", 4), ("b", 2)]
+
+
+def test_one_time_that_jumps_does_not_keep_later_records_from_joining(store: S3Store) -> None:
+    clicks = Clicks(store)
+    clicks.batch([("b", 1, at(JUMP))], [("b", 1, at(JUMP))])
+    clicks.batch([("a", 2, at(NOW))])
+    clicks.batch([("c", 3, at(NOW))], [("a", 9, at(NOW))])
+    assert clicks.rows("near") == [("a", 2)]
+
+
+@pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(3)", "elastic(2)"])
+def test_times_that_do_not_count_are_told_with_the_first_of_them(store: S3Store, tmp_path: Path, scheme: str) -> None:
+    clicks = Clicks(store)
+    ref = clicks.batch(
+        [("a", 1, at(JUMP)), ("b", 2, "infinity"), ("c", 3, "-infinity"), ("d", 4, None), ("e", 5, at(NOW))],
+        scheme=scheme,
+    )
+    counts: dict[str, int] = {}
+    for task in task_receipts(ref):
+        for apart in task.apart:
+            counts[apart.step] = counts.get(apart.step, 0) + apart.records
+    assert counts == {"once": 3, "near.clicks": 3}
+    page = steps.report(ref, tmp_path)
+    assert "Times that do not count" in page
+    assert "a at 9999-12-31 00:00:00, b at infinity, c at -infinity" in page
+    quiet = clicks.batch([("f", 6, at(NOW))], scheme=scheme)
+    assert "Times that do not count" not in steps.report(quiet, tmp_path)
+
+
+def test_records_without_a_time_that_counts_all_stay_and_join_nothing(store: S3Store) -> None:
+    clicks, wrong = Clicks(store), [None, "infinity", "-infinity", at(JUMP)]
+    for _ in range(2):
+        records = [(f"k{number}", number, time) for number, time in enumerate(wrong)]
+        clicks.batch([*records, *records], records)
+    assert clicks.rows("once") == sorted([(f"k{number}", number) for number in range(4)] * 4)
+    assert clicks.rows("near") == []
+
+
+def test_how_far_times_may_be_ahead_is_set_by_the_step(store: S3Store) -> None:
+    clicks = Clicks(store, ahead=30 * DAY)
+    soon, late = at(NOW + 20 * DAY), at(NOW + 40 * DAY)
+    for _ in range(2):
+        clicks.batch([("a", 1, soon), ("b", 2, late)])
+    assert clicks.rows("once") == [("a", 1), ("b", 2), ("b", 2)]
+
+
+def test_how_far_times_may_be_ahead_is_more_than_nothing(store: S3Store) -> None:
+    with pytest.raises(Refused, match="ahead is -1 day"):
+        _ = Clicks(store, ahead=-DAY).pipeline
+
+
+def test_plans_of_one_day_are_the_same_and_say_by_which_day_they_go(store: S3Store) -> None:
+    clicks = Clicks(store)
+    _, plan = clicks.batch([("a", 1, at(NOW))]).load()
+    day_end = plan.day_end
+    assert isinstance(day_end, int)
+    assert day_end % (24 * 3600 * 10**6) == 0
+    end = datetime.fromtimestamp(day_end / 10**6, UTC).replace(tzinfo=None)
+    assert timedelta() <= end - NOW <= DAY + timedelta(minutes=10)
+
+
+def test_what_an_earlier_version_kept_of_a_time_that_jumped_counts_no_more_than_today(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clicks = Clicks(store)
+    with monkeypatch.context() as earlier:
+        # Plans of earlier versions say no day, and bound nothing.
+        earlier.setattr(planning, "_day_end", lambda: None)
+        clicks.batch([("a", 1, at(NOW)), ("b", 2, at(JUMP))])
+    ref = clicks.batch([("a", 1, at(NOW)), ("a", 3, at(NOW))])
+    clicks.batch([("a", 3, at(NOW))])
+    assert clicks.rows("once") == [("a", 1), ("a", 3), ("b", 2)]
+    _, plan = ref.load()
+    reads = [read for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)]
+    assert all(read.latest is None or read.latest <= plan.day_end for read in reads)  # type: ignore[operator]
