@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from spark_jobs.table_schema import folder
 T = TypeVar("T")
 
 _TASKS_PER_RECORD = 100
+_DAY = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,18 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         locality=locations.read(store, published) if published else None,
         kept=kept_by(ledger, published) if published else None,
         rows=_rows(pipeline, store.root, logs) if published else {},
+        day_end=_day_end(),
     )
     if plan is None:
         return NextBatch(None, _nothing_to_do(standing.published))
     plan = with_columns(plan)
     what = f"{many(plan.records, 'record')} in {many(len(plan.groups), 'task group')}"
     return NextBatch(plan, f"Batch {plan.batch} is planned: {what}{_far_too_many_tasks(plan)}")
+
+
+def _day_end() -> int:
+    """The end of this day in UTC, in microseconds: plans of one day are the same, and say by which clock they go."""
+    return -(-time.time_ns() // _DAY) * _DAY // 1000
 
 
 def _rows(pipeline: Pipeline, root: str, logs: Logs) -> dict[str, int]:

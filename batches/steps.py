@@ -7,7 +7,7 @@ found done. Between steps goes nothing but a `BatchRef`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from textwrap import shorten
@@ -27,6 +27,7 @@ from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.model.plan import Plan, TaskGroup
+from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown, size
 from partitioning.texts import in_markdown
@@ -34,6 +35,7 @@ from partitioning.texts import in_markdown
 if TYPE_CHECKING:
     import pandas as pd
 
+_APART_SHOWN = 5
 # Airflow keeps 250 characters of a label.
 _LABEL_WIDTH = 200
 
@@ -187,7 +189,9 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
     if verdict is not None and verdict.decision is Decision.PUBLISH:
         tables = auditing.load(ledger, planned, verdict.attempt)
         seen = broker_gaps(planned, tables.coverage)
-        sections = [_coverage(tables.coverage), *missing(planned, seen), *_moved(tables.moved)]
+        stored = (ledger.receipt(planned.batch, verdict.attempt, group.group) for group in planned.groups)
+        apart = _apart(receipt for receipt in stored if receipt is not None)
+        sections = [_coverage(tables.coverage), *apart, *missing(planned, seen), *_moved(tables.moved)]
     page = docs_folder / planned.pipeline / "index.html"
     return "\n".join(
         [
@@ -225,6 +229,23 @@ def _coverage(coverage: pd.DataFrame) -> Section:
     rows = tuple((row.stage, row.input, *(f"{getattr(row, name):,}" for name in sums)) for row in streams.itertuples())
     columns = ("stage", "input", "records planned", "taken", "dropped for want of a key", "taken without one", "keys")
     return Section("Coverage", columns, rows, ())
+
+
+def _apart(read: Iterable[Receipt]) -> Iterator[Section]:
+    """The records whose times do not count, by step, if there are any."""
+    found: dict[str, tuple[int, list[tuple[str, str]]]] = {}
+    for apart in (apart for receipt in read for task in receipt.tasks for apart in task.apart):
+        records, first = found.get(apart.step, (0, []))
+        found[apart.step] = records + apart.records, [*first, *apart.first]
+    if found:
+        rows = tuple(
+            (step, f"{records:,}", ", ".join(f"{key} at {time}" for key, time in sorted(first)[:_APART_SHOWN]))
+            for step, (records, first) in sorted(found.items())
+        )
+        notes = (
+            "A time that is infinite, or too far ahead of the day of the plan, does not count: see docs/state.md.",
+        )
+        yield Section("Times that do not count", ("step", "records", "the first of them"), rows, notes)
 
 
 def _moved(moved: pd.DataFrame) -> Iterator[Section]:

@@ -118,6 +118,7 @@ def _run(
             for number, name in enumerate(given_to(step)):
                 with tally.rows(Role.GIVEN, name, steps.given(step, number)) as rows:
                     left.append(writers.given(name, rows))
+        apart = steps.apart()
     # SQL may have stopped early, at an empty side of a join for instance; the proof is of all records.
     for intake in intakes:
         intake.drain()
@@ -128,6 +129,7 @@ def _run(
         tuple(artefact for artefact in left if artefact is not None),
         round((time.monotonic() - started) * 1000),
         tuple(tally.made),
+        apart,
     )
 
 

@@ -14,14 +14,18 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of
-from partitioning.model.leaving import Leaving
+from partitioning.model.leaving import DAY_END, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite, StateInput
+from partitioning.model.receipt import Apart
 from spark_jobs.functions import FunctionStep
 from spark_jobs.intake import Intake
 from spark_jobs.relations import Relations, cast
 from spark_jobs.sql.database import create_views
 from spark_jobs.states import KeptByKey, TaskState, task_state
+
+# Of how many records whose time does not count a task tells key and time.
+_APART_TOLD = 5
 
 
 class Steps(Relations):
@@ -34,6 +38,8 @@ class Steps(Relations):
         self, connection: duckdb.DuckDBPyConnection, order: Order, intakes: Sequence[Intake], temp: Path
     ) -> None:
         super().__init__(connection, order, intakes)
+        if isinstance(order.day_end, int):
+            connection.execute(f"SET VARIABLE {quote(DAY_END)} = {order.day_end}::BIGINT")
         scans = _scans(order)
         relations: dict[str, list[Intake]] = {}
         for intake in intakes:
@@ -93,6 +99,19 @@ class Steps(Relations):
         if leaving.role is Role.STATE:
             return self.query(self._states[leaving.step].left(), leaving.name)
         return self.rows(leaving.step, leaving.columns, leaving.name)
+
+    def apart(self) -> tuple[Apart, ...]:
+        """The records whose times do not count, of each step that goes by times."""
+        found = []
+        for step in self._order.steps:
+            if step.state and step.state.apart:
+                first = f"SELECT key::VARCHAR, time::VARCHAR FROM ({step.state.apart}) ORDER BY ALL LIMIT {_APART_TOLD}"
+                counted = self.query(f"SELECT count(*) FROM ({step.state.apart})", f"step {step.name!r}").read_all()
+                if records := counted[0][0].as_py():
+                    rows = self.query(first, f"step {step.name!r}").read_all()
+                    texts = zip(*(column.to_pylist() for column in rows), strict=True)
+                    found.append(Apart(step.name, records, tuple((str(key), time) for key, time in texts)))
+        return tuple(found)
 
     def _relation(self, name: str, intakes: Sequence[Intake], scans: int) -> None:
         """Give inputs their name in SQL: read as they come if one query needs them once, else kept in DuckDB.
@@ -173,4 +192,5 @@ def _scans(order: Order) -> Counter[str]:
         held = step.function or (step.state and not step.state.sql)
         for name in step.inputs:
             scans[name] += (1 if held else scans[step.name]) + (1 if step.state else 0)
+            scans[name] += 2 if step.state and step.state.apart else 0
     return scans

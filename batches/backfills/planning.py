@@ -56,6 +56,7 @@ def planned_again(
         statistics=statistics(Ledger(ledger.store, before.pipeline), before) if before else None,
         kept=kept_by(source, before) if before else None,
         named=ledger.pipeline,
+        day_end=stored.day_end if isinstance(stored.day_end, int) else None,
     )
     planned = replace(with_columns(plan), pipeline=ledger.pipeline, starts=stored.starts, losses=stored.losses)
     # What the tables hold now is of later batches.

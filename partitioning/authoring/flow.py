@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
 
 
+# How far times may be ahead of the day on which a batch is planned, unless a step says it.
+AHEAD = timedelta(days=1)
+
+
 class Flow(Value, frozen=True):
     """What a stream or step gives. `alias` is how SQL names it, `key` its key column, empty if it has none.
 
@@ -195,19 +199,27 @@ class Flow(Value, frozen=True):
         return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=Keeps())
 
     def distinct(
-        self, identity: str, *, time: str, within: timedelta, keep: timedelta | None = None, name: str | None = None
+        self,
+        identity: str,
+        *,
+        time: str,
+        within: timedelta,
+        keep: timedelta | None = None,
+        ahead: timedelta = AHEAD,
+        name: str | None = None,
     ) -> Flow:
         """Leave out records like one before: of the same key and `identity`, at a `time` no more than `within` away.
 
         Both are SQL expressions; records for which one of them is null all stay. What came is kept for so long as
-        `keep` before the latest time seen, twice `within` unless given: a record may come that much too late.
+        `keep` before the latest time seen, twice `within` unless given: a record may come that much too late. A time
+        that is further `ahead` of the day on which the batch is planned, or infinite, is none.
         """
         kept = keep or _twice(within)
         _refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
-        sql = distinct(
-            self._source, self.key, identity, time, within, self.step + ".distinct" if name is None else name
-        )
-        keeps = distinct_keeps(self._source, self.key, identity, time, kept)
+        _refuse(cannot_keep(self, Op.DISTINCT, {"ahead": ahead}))
+        called = self.step + ".distinct" if name is None else name
+        sql = distinct(self._source, self.key, identity, time, within, ahead, called)
+        keeps = distinct_keeps(self._source, self.key, identity, time, kept, ahead)
         return self._step(Op.DISTINCT, sql, (identity, time), name, keyed=True, state=keeps)
 
     def join_within(
@@ -218,22 +230,25 @@ class Flow(Value, frozen=True):
         times: tuple[str, str],
         within: timedelta,
         keep: timedelta | None = None,
+        ahead: timedelta = AHEAD,
         name: str | None = None,
     ) -> Flow:
         """Join with another flow by the keys of both, where their times are no further apart than `within`.
 
         The two may come in different batches, in any order; the batch that brings the second one gives what joins.
         `times` are SQL expressions, one for each flow. Records are kept for so long as `keep` before the latest time of
-        their flow that was seen, twice `within` unless given. `columns` are SQL expressions over both flows by their
-        aliases.
+        their flow that was seen, twice `within` unless given. A time that is further `ahead` of the day on which the
+        batch is planned, or infinite, is none: what has it joins nothing. `columns` are SQL expressions over both flows
+        by their aliases.
         """
         flows = self._with([other], Op.JOIN, Join.INNER)
         kept = keep or _twice(within)
         for flow in flows:
             _refuse(cannot_keep(flow, Op.JOIN, {"within": within, "keep": kept}))
+        _refuse(cannot_keep(self, Op.JOIN, {"ahead": ahead}))
         joined = name or f"{self.step}.join"
         left, right = (
-            flow._recent(f"{joined}.{flow.alias}", time, kept) for flow, time in zip(flows, times, strict=True)
+            flow._recent(f"{joined}.{flow.alias}", time, kept, ahead) for flow, time in zip(flows, times, strict=True)
         )
         near = f"abs({left._time} - {right._time}) <= {within // timedelta(microseconds=1)}"
         on = f"{left._qualified_key} = {right._qualified_key} AND {near} AND ({left._new} OR {right._new})"
@@ -241,10 +256,10 @@ class Flow(Value, frozen=True):
         flow = left._step(Op.JOIN, sql, (columns,), joined, inputs=(left, right), keyed=True)
         return replace(flow, alias=name or self.alias)
 
-    def _recent(self, name: str, time: str, keep: timedelta) -> Flow:
+    def _recent(self, name: str, time: str, keep: timedelta, ahead: timedelta) -> Flow:
         """The records of this batch, and those of earlier ones that are not older than that."""
-        keeps = recent_keeps(self._source, time, keep)
-        flow = self._step(Op.RECENT, recent(self._source, time, name), (time,), name, keyed=True, state=keeps)
+        keeps = recent_keeps(self._source, self.key, time, keep, ahead)
+        flow = self._step(Op.RECENT, recent(self._source, time, ahead, name), (time,), name, keyed=True, state=keeps)
         return replace(flow, alias=self.alias)
 
     def process(

@@ -1,6 +1,8 @@
 """The SQL of steps that keep records for a time: what they give of a batch, and what they keep of it.
 
-Times are numbers of microseconds in the column `@time`, so that no expression of a pipeline meets it by chance.
+Times are numbers of microseconds in the column `@time`, so that no expression of a pipeline meets it by chance. A time
+counts only if it is finite, and no more than so long `ahead` of the end of the day on which the batch was planned: one
+that jumps would be the latest for ever. A record whose time does not count is one without a time.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from partitioning.model.graph import Keeps, quote, state_of
-from partitioning.model.leaving import TIME
+from partitioning.model.leaving import DAY_END, TIME
 
 # Whether a record is of this batch.
 NEW = "@new"
@@ -17,24 +19,25 @@ _BEFORE = "@before"
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def recent(source: str, time: str, step: str) -> str:
+def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
     """The records of this batch, and those that the step kept."""
-    new = f"SELECT *, {_numbered(time)} AS {quote(TIME.name)}, true AS {quote(NEW)} FROM {source}"
+    new = f"SELECT *, {_numbered(time, ahead)} AS {quote(TIME.name)}, true AS {quote(NEW)} FROM {source}"
     return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
 
 
-def recent_keeps(source: str, time: str, keep: timedelta) -> Keeps:
+def recent_keeps(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> Keeps:
     """All records that have a time."""
-    sql = f"SELECT *, {_numbered(time)} AS {quote(TIME.name)} FROM {source} WHERE ({time}) IS NOT NULL"
-    return Keeps(sql, keep // _MICROSECOND)
+    number = _numbered(time, ahead)
+    sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
+    return Keeps(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
 
 
-def distinct(source: str, key: str, identity: str, time: str, within: timedelta, step: str) -> str:
+def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
     """The records of this batch that are not like one before them, in it or of those that the step kept."""
     near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, _IDENTITY, _BEFORE))
     # Among records of one time, which counts must not depend on their order.
     last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
-    named = f"SELECT *, {identity} AS {identity_}, {_numbered(time)} AS {time_} FROM {source}"
+    named = f"SELECT *, {identity} AS {identity_}, {_numbered(time, ahead)} AS {time_} FROM {source}"
     kept = (
         f'SELECT 1 FROM {quote(state_of(step))} AS "@kept" WHERE "@kept".{quote(key)} IS NOT DISTINCT FROM '
         f'"@row".{quote(key)} AND "@kept".{identity_} = "@row".{identity_} '
@@ -48,12 +51,23 @@ def distinct(source: str, key: str, identity: str, time: str, within: timedelta,
     )
 
 
-def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta) -> Keeps:
+def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta) -> Keeps:
     """Key, identity and time of all records that have these."""
-    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {_numbered(time)} AS {quote(TIME.name)}"
-    known = f"({identity}) IS NOT NULL AND ({time}) IS NOT NULL"
-    return Keeps(f"SELECT DISTINCT {columns} FROM {source} WHERE {known}", keep // _MICROSECOND)
+    number = _numbered(time, ahead)
+    columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {number} AS {quote(TIME.name)}"
+    known = f"({identity}) IS NOT NULL AND {number} IS NOT NULL"
+    sql = f"SELECT DISTINCT {columns} FROM {source} WHERE {known}"
+    return Keeps(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
 
 
-def _numbered(time: str) -> str:
-    return f"epoch_us(CAST(({time}) AS TIMESTAMP))"
+def _apart(source: str, key: str, time: str, ahead: timedelta) -> str:
+    """The key and time of the records that have a time which does not count."""
+    columns = f"{quote(key)} AS key, CAST(({time}) AS TIMESTAMP) AS time"
+    return f"SELECT {columns} FROM {source} WHERE ({time}) IS NOT NULL AND {_numbered(time, ahead)} IS NULL"
+
+
+def _numbered(time: str, ahead: timedelta) -> str:
+    """A time as a number, null if it does not count. Of what is infinite DuckDB gives none."""
+    number = f"epoch_us(CAST(({time}) AS TIMESTAMP))"
+    most = f"coalesce(getvariable('{DAY_END}') + {ahead // _MICROSECOND}, {2**63 - 1})"
+    return f"CASE WHEN {number} <= {most} THEN {number} END"

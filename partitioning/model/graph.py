@@ -60,7 +60,8 @@ class Keeps(Value, frozen=True, omit_defaults=True):
 
     Without `sql` these are its own rows, which it reads again as more of its input. They take the place of whatever it
     kept of the keys that it gets. With `sql`, they are the rows that this selects; those stay beside what it kept
-    before, each so many `microseconds` of its column `@time`. A function says by itself what it keeps.
+    before, each so many `microseconds` of its column `@time`. `apart` selects the key and time of the records whose
+    time does not count. A function says by itself what it keeps.
 
     Planning adds the `columns`, unless they are a function's, and the `placement` by which the rows lie.
     """
@@ -69,6 +70,7 @@ class Keeps(Value, frozen=True, omit_defaults=True):
     microseconds: int = 0
     columns: tuple[Column, ...] = ()
     placement: Placement | None = None
+    apart: str = ""
 
     def since(self, latest: int | None) -> int | None:
         """The earliest `@time` of rows that are still kept if `latest` was seen; None if none is over."""

@@ -22,6 +22,8 @@ POSITIONS = 1 << 40
 BATCH = Column("@batch", "BIGINT")
 GONE = Column("@gone", "BOOLEAN")
 # When a row was, in microseconds, where rows are kept for a time.
+# The variable of SQL that holds the end of the day on which a batch was planned, in microseconds.
+DAY_END = "@day_end"
 TIME = Column("@time", "BIGINT")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, assert_never
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.model.graph import Step
 from partitioning.model.leaving import Leaving, Left, LeftPartition, leavings, partitions_of
 from partitioning.model.placement import Placement
@@ -145,6 +147,7 @@ class Order(Document, frozen=True):
     writes: tuple[PlannedWrite, ...]
     leaves: tuple[Leaving, ...]
     key_sample: int
+    day_end: int | UnsetType = UNSET
 
     @property
     def ref(self) -> TaskRef:
@@ -176,6 +179,7 @@ def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, le
         stage.writes,
         leavings(plan, ref),
         plan.key_sample,
+        plan.day_end,
     )
 
 

@@ -317,7 +317,8 @@ class Plan(Document, frozen=True):
     without any do not say it. `remembered` is what earlier batches read and this one does not go on from; plans that
     were made before plans had it do not say it. `forgotten` is what somebody asked to be forgotten before this batch.
     Of the steps that keep something, those in `anew` begin with nothing and those in `on` go on although what is
-    before them changed, as somebody asked for by name.
+    before them changed, as somebody asked for by name. `day_end` is the end of the day (UTC) on which it was planned,
+    in microseconds, if a step goes by times.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -339,6 +340,7 @@ class Plan(Document, frozen=True):
     forgotten: tuple[Forgotten, ...] | UnsetType = UNSET
     anew: tuple[str, ...] | UnsetType = UNSET
     on: tuple[str, ...] | UnsetType = UNSET
+    day_end: int | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:

@@ -141,11 +141,20 @@ class Made(Value, frozen=True, omit_defaults=True):
     parts: tuple[tuple[int, int], ...] = ()
 
 
+class Apart(Value, frozen=True):
+    """The records of a step that keeps records for a time whose own time does not count: it is infinite, or too far
+    ahead. `first` has the keys and times of some of them, as text."""
+
+    step: str
+    records: int
+    first: tuple[tuple[str, str], ...]
+
+
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
     """What one task did: what it saw of each partition, the files it left, and what its steps made for these.
 
     It took so many `milliseconds` of work; sizing uses them, no decision on publication does. Tasks of earlier versions
-    do not say what they `made`.
+    do not say what they `made`. `apart` are the records whose times do not count, by step.
     """
 
     task: TaskRef
@@ -153,6 +162,7 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     artefacts: tuple[Artefact, ...]
     milliseconds: int
     made: tuple[Made, ...] | None = None
+    apart: tuple[Apart, ...] = ()
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
         """The files that it left for one purpose."""

@@ -44,7 +44,7 @@ class Basis(TypedDict, total=False):
     which may have been abandoned. `ends` say up to where all streams were read, if not just as `published` says
     itself, without what was `forgotten` since. `statistics` and `locality` are those of the last batch that ran.
     `rows` are how many each result table has that the pipeline has written before; the batch is of what is `named` so,
-    the pipeline itself unless it is a backfill's.
+    the pipeline itself unless it is a backfill's. `day_end` is the end of the day, in microseconds.
     """
 
     batch: int
@@ -58,6 +58,7 @@ class Basis(TypedDict, total=False):
     kept: Kept | None
     rows: Mapping[str, int]
     named: str | None
+    day_end: int | None
 
 
 def plan_batch(
@@ -108,6 +109,7 @@ def plan_arrived(
     kept: Kept | None = None,
     rows: Mapping[str, int] | None = None,
     named: str | None = None,
+    day_end: int | None = None,
 ) -> Plan:
     """The plan of a batch that reads just these ranges. Raises Refused as `plan_batch`."""
     ends, known = ends or _ends(published), statistics or _arrived(batch, streams)
@@ -127,6 +129,7 @@ def plan_arrived(
         kept=kept,
         anew=begin.anew,
         named=named,
+        day_end=day_end,
     )
     plan = Plan(
         pipeline.name,
@@ -145,9 +148,15 @@ def plan_arrived(
         forgotten=tuple(forgotten) or UNSET,
         anew=begin.anew or UNSET,
         on=begin.on or UNSET,
+        day_end=UNSET if day_end is None or not _goes_by_times(pipeline) else day_end,
     )
     grouping = _groups(plan, sized(plan, staged.graph, statistics), settings, published, locality)
     return check_plan(replace(plan, groups=grouping.groups, moves=grouping.moves, key_sample=_key_sample(plan)))
+
+
+def _goes_by_times(pipeline: Pipeline) -> bool:
+    """Whether a step keeps records for a time."""
+    return any(step.state and step.state.microseconds for step in pipeline.steps)
 
 
 def _key_sample(plan: Plan) -> int:

@@ -52,6 +52,7 @@ def cut(
     streams: Sequence[PlannedStream] = (),
     anew: Collection[str] = (),
     named: str | None = None,
+    day_end: int | None = None,
 ) -> Stages:
     """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
@@ -72,7 +73,7 @@ def cut(
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
     planned = {stream.name: stream.partitions for stream in streams}
-    states = States(published, kept, anew, settings.begin_anew, named or pipeline.name)
+    states = States(published, kept, anew, settings.begin_anew, named or pipeline.name, day_end)
     basis = Basis(changeovers(graph.streams, ends), published, statistics, batch, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis, states)

@@ -58,8 +58,10 @@ class States:
         anew: Collection[str] = (),
         asked: Collection[str] = (),
         named: str = "",
+        day_end: int | None = None,
     ) -> None:
         self._named = named
+        self._day_end = day_end
         self._batch = published.batch if published else 0
         self._kept = kept
         stages = published.stages if published else ()
@@ -138,7 +140,13 @@ class States:
         if self._kept and self._kept.records.get(name):
             newest = self._kept.records[name], self._kept.latest.get(name)
             runs.insert(0, StateRun(self._batch, self._kept.verdict, *newest))
-        return runs
+        return [self._bounded(run) for run in runs]
+
+    def _bounded(self, run: StateRun) -> StateRun:
+        """A run whose greatest time is not after this day: earlier versions kept records of any time."""
+        if self._day_end is None or run.latest is None:
+            return run
+        return replace(run, latest=min(run.latest, self._day_end))
 
 
 def _placement(state: Keeps) -> Placement:
