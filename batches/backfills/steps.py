@@ -36,6 +36,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of, pipeline_of
 from partitioning.model.plan import Plan, StateInput
+from partitioning.values import replace
 from sources.pinned import not_as_planned
 
 
@@ -63,7 +64,9 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     for batch in published_batches(ledger, asked.first, asked.last):
         stored = ledger.plan(batch)
         assert stored is not None
-        pairs.append((stored, planned_again(pipeline, again, batch, asked.settings, repaired=asked.repaired)))
+        settings = _going_on(pipeline, asked.settings) if pairs else asked.settings
+        plan = planned_again(pipeline, again, batch, settings, repaired=asked.repaired)
+        pairs.append((stored, replace(plan, anew=UNSET, on=UNSET) if pairs else plan))
     if not asked.repaired:
         anew = commands.Backfill(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
@@ -73,6 +76,12 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
     if findings:
         raise Refused(*findings)
     return tuple(pairs)
+
+
+def _going_on(pipeline: Pipeline, settings: Settings) -> Settings:
+    """Settings for a batch before which others will have run: what these keep is of the pipeline as it is now."""
+    keeping = tuple(step.name for step in pipeline.steps if step.state)
+    return replace(settings, begin_anew=keeping, go_on=keeping)
 
 
 def _swept(ledger: Ledger, plan: Plan) -> Iterator[Finding]:

@@ -90,10 +90,10 @@ def settled(
         written |= rows or {}
         written = {table: count for table, count in written.items() if count != 0}
         for beginning in beginnings(now, before, written):
-            if beginning.step in settings.begin_anew:
-                anew.append(beginning.step)
-            elif beginning.step in settings.go_on and beginning.changes and not beginning.itself:
+            if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
                 on.append(beginning.step)
+            elif beginning.step in settings.begin_anew:
+                anew.append(beginning.step)
             else:
                 findings.extend(_findings(pipeline, beginning, published, now, written))
         findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
