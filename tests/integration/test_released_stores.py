@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from batches import steps
+from batches.backfills import steps as again
+from batches.backfills.steps import Asked
 from batches.publication import abandon
+from batches.runners.local import Local
+from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
@@ -19,7 +24,7 @@ from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from tests.batches import rows
 from tests.released import STATES, clicks, first, land, members, place, restore, shop
-from tests.running import run_and_publish
+from tests.running import run_and_publish, silently
 
 Rows = list[tuple[object, ...]]
 PIPELINES: dict[str, Callable[[str], Pipeline]] = {"0.1.0": first, "0.2.0": shop}
@@ -58,6 +63,41 @@ def test_an_open_batch_of_a_released_version_is_given_up_and_planned_anew(
     abandon(Ledger(store, pipeline.name), "another version")
     finish(pipeline, store, tmp_path)
     check(store, version, batches=2)
+
+
+def test_batches_of_a_released_version_are_run_again_and_swapped(s3: object, tmp_path: Path) -> None:
+    # Those of 0.1.0 cannot be compared: the digests of what they read were others.
+    version = "0.2.0"
+    store, pipeline = restore(version, "published"), shop(f"{place(version, 'published')}/topics")
+    backfill = again.begin(pipeline, store, Asked(0, 1, Settings.parse(scheme="tasks(3)"), "hot"))
+    with Local(processes=1) as runner:
+        again.run(pipeline, store, backfill, runner, tmp_path, silently)
+    found = again.comparison(store, backfill)
+    assert str(found).startswith("identical: ")
+    again.swap(store, backfill, digest(found), "hot")
+    check(store, version, batches=2)
+    land(f"{place(version, 'published')}/topics", 2)
+    finish(pipeline, store, tmp_path)
+    check(store, version, batches=3)
+
+
+COMMANDS = (("status",), ("report",), ("report", "--batch", "0"), ("explain", "--batch", "1"), ("plan", "--json"))
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", PIPELINES)
+def test_commands_show_what_a_released_version_left_and_change_nothing(
+    version: str, state: str, s3: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, source = restore(version, state), f"{place(version, state)}/topics"
+    monkeypatch.setenv("COSET_STORE", store.root)
+    named = tmp_path / "pipeline.py"
+    named.write_text(f"from tests import released\npipeline = released.{PIPELINES[version].__name__}({source!r})\n")
+    before = {entry.key: entry.etag for entry in store.list("")}
+    for command, *words in (*COMMANDS, ("metrics",), ("backfills",)):
+        said = CliRunner().invoke(app, [command, str(named), *words])
+        assert said.exit_code == 0, (command, said.output)
+    assert {entry.key: entry.etag for entry in store.list("")} == before
 
 
 def planned(ledger: Ledger, batch: int) -> Plan:
