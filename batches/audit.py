@@ -130,10 +130,18 @@ def audit_of(ledger: Ledger, plan: Plan, attempt: int, read: Iterable[Receipt]) 
 
 
 def load(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
-    """Read back what `audit` stored. Raises Refused if a table is missing or was stored by another version."""
-    tables, findings = {}, []
-    for name, schema in _TABLES.items():
-        key = _key(ledger, plan, attempt, name)
+    """Read back what `audit` stored. Raises Refused as `load_some`."""
+    return Audit(**load_some(ledger, plan, attempt, *_TABLES))
+
+
+def load_some(ledger: Ledger, plan: Plan, attempt: int, *names: str) -> dict[str, pd.DataFrame]:
+    """Some of the audit tables: batches of older versions lack others.
+
+    Raises Refused, with all findings, if one is missing or was stored by a version whose columns were others.
+    """
+    tables, findings = dict[str, pd.DataFrame](), []
+    for name in names:
+        schema, key = _TABLES[name], _key(ledger, plan, attempt, name)
         data = ledger.store.get(key)
         if data is None:
             findings.append(_audit_again(ledger, "the audit table is missing", key))
@@ -144,7 +152,7 @@ def load(ledger: Ledger, plan: Plan, attempt: int) -> Audit:
         tables[name] = table.to_pandas()
     if findings:
         raise Refused(*findings)
-    return Audit(**tables)
+    return tables
 
 
 def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:

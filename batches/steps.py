@@ -185,13 +185,17 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
 
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
-    sections = list[Section]()
+    sections, unread = list[Section](), list[str]()
     if verdict is not None and verdict.decision is Decision.PUBLISH:
-        tables = auditing.load(ledger, planned, verdict.attempt)
-        seen = broker_gaps(planned, tables.coverage)
         stored = (ledger.receipt(planned.batch, verdict.attempt, group.group) for group in planned.groups)
         apart = _apart(receipt for receipt in stored if receipt is not None)
-        sections = [_coverage(tables.coverage), *apart, *missing(planned, seen), *_moved(tables.moved)]
+        try:
+            tables = auditing.load_some(ledger, planned, verdict.attempt, "coverage", "moved")
+            seen = broker_gaps(planned, tables["coverage"])
+            sections = [_coverage(tables["coverage"]), *apart, *missing(planned, seen), *_moved(tables["moved"])]
+        except Refused as refusal:
+            # The batch is decided, and is not audited again.
+            unread = [f"What was read is not shown: {finding.what}, {finding.where}" for finding in refusal.findings]
     page = docs_folder / planned.pipeline / "index.html"
     return "\n".join(
         [
@@ -200,7 +204,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             markdown(sections),
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
-            *(f"- {in_markdown(told)}" for told in ([] if verdict else _failed(ledger, planned, shown))),
+            *(f"- {in_markdown(told)}" for told in (unread if verdict else _failed(ledger, planned, shown))),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             f"- {in_markdown(f'Data Docs: {page}')}",
         ]

@@ -110,7 +110,7 @@ def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int],
     """The digests of what was read of each stream partition, by the stages that read it as it is."""
     streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
     digests = dict[tuple[str, int], set[int]]()
-    for row in audit.load(ledger, plan, verdict.attempt).coverage.itertuples():
+    for row in audit.load_some(ledger, plan, verdict.attempt, "coverage")["coverage"].itertuples():
         if row.input in streams:
             digests.setdefault((row.input, row.partition), set()).add(int(row.digest_found, 16) % MODULUS)
     return digests
