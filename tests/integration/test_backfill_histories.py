@@ -1,4 +1,7 @@
-"""Random histories of batches, backfills, swaps and undos, killed and raced, against one process in plain Python."""
+"""Random histories of batches, backfills, swaps and undos, killed and raced, against one process in plain Python.
+
+Between them tables are compacted, old files removed, and objects of state lost, which are made anew.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,23 @@ import pytest
 
 from batches.backfills import steps, swaps
 from batches.backfills.steps import Asked
-from batches.backfills.tables import exchange
+from batches.compaction import compact
+from batches.kept import kept_states
+from batches.planning import take_up
+from batches.restoring import restore
+from batches.runners.local import Local
 from batches.sweeping import left_over
+from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
 from tests.histories import Click
 from tests.integration.test_backfills import Batches, counted
+from tests.running import silently
 
 # Many more take minutes each ten of them.
 HISTORIES = int(os.environ.get("COSET_HISTORIES", "3"))
@@ -103,6 +113,7 @@ class Story:
         self._random, self._patch = chosen, patch
         # Of its own, so that what is cancelled in between changes nothing else of the story.
         self._cancels = random.Random(repr(chosen.getstate()))
+        self._upkeep = random.Random(f"{chosen.getstate()} upkeep")
         self._swapped: list[Run] = []
         self.done: list[str] = []
 
@@ -116,6 +127,8 @@ class Story:
         self.done.append(action())
         if self._cancels.random() < 0.25:
             self.done.append(self.cancelled())
+        if self._upkeep.random() < 0.5:
+            self.done.append(self._upkeep.choice([self.compacted, self.lost])())
         counts, newest = self.history.seen(), self.history.seen("newest")
         assert (counts, newest) == (self.oracle.counts(), self.oracle.kept(self.newest)), self.done
 
@@ -123,8 +136,9 @@ class Story:
         number, keys = self.newest + 1, self._random.sample(range(12), self._random.choice([1, 4, 8]))
         clicks = [Click(f"key-{key}", self._random.randrange(40), number) for key in keys]
         self.history.land(clicks, [], 4)
-        scheme = Settings.parse(scheme=self._random.choice(SCHEMES))
-        self.history.publish(self.history.plan(scheme, 4), judged=False)
+        # Whatever threshold counted before, the step goes on from what it kept.
+        settings = Settings.parse(scheme=self._random.choice(SCHEMES), go_on=["newest"])
+        self.history.publish(self.history.plan(settings, 4), judged=False)
         self.oracle.batch(clicks)
         return f"batch {number}"
 
@@ -173,7 +187,7 @@ class Story:
         asked = Asked(batch, batch, Settings.parse(scheme=self._cancels.choice(SCHEMES)))
         backfill = self.history.backfilled(asked, threshold=30)
         found = steps.comparison(self._store, backfill)
-        pipeline = counted(0)(f"{self._store.root}/topics", 4)
+        pipeline = self._pipeline()
 
         def cancel() -> object:
             return steps.cancel(pipeline, self._store, backfill, "nobody wants it")
@@ -193,6 +207,27 @@ class Story:
         assert left_over(pipeline, self._store).files == ()
         return f"backfill of {batch} is cancelled {how}"
 
+    def compacted(self) -> str:
+        """Put the files of each batch together, as somebody does now and then."""
+        compact(self._pipeline(), self._store, timedelta(days=7))
+        return "compacted"
+
+    def lost(self) -> str:
+        """Lose some of what the next batch goes on from; it is as it was when it is made anew."""
+        kept = [file for state in kept_states(Ledger(self._store, "kept")) for run in state.runs for file in run]
+        gone = self._upkeep.sample(kept, self._upkeep.randint(1, len(kept)))
+        before = {file.path: self._store.get(file.path) for file in gone}
+        for path in before:
+            self._store.delete(path)
+        with Local(processes=1) as runner:
+            made = restore("kept", self._store, runner, silently)
+        assert {file.path for file in made} >= before.keys()
+        assert {path: self._store.get(path) for path in before} == before
+        return f"{len(before)} objects of state were lost"
+
+    def _pipeline(self) -> Pipeline:
+        return counted(0)(f"{self._store.root}/topics", 4)
+
     def _turned(self, how: str, turn: Callable[[], object]) -> None:
         """Swap or undo: at once, by several, or by one who is killed and another who finishes it."""
         match how:
@@ -203,19 +238,40 @@ class Story:
                 assert None in told, told
                 assert {type(error) for error in told if error} <= {Conflict, Refused}, told
             case "killed before" | "killed after":
-
-                def killed(*place: Any) -> int:
-                    if how == "killed after":
-                        exchange(*place)
-                    raise KeyboardInterrupt
-
                 with self._patch.context() as patch:
-                    patch.setattr(swaps, "exchange", killed)
-                    with pytest.raises(KeyboardInterrupt):
-                        turn()
-                swaps.finish(self._store, "kept")
+                    for name in self._upkeep.choice([("exchange",), ("replace_rows", "restore_rows")]):
+                        patch.setattr(swaps, name, _deadly(getattr(swaps, name), how))
+                    if (stopped := _answer(turn)) is None:
+                        # Nothing is kept otherwise: there is but one table.
+                        return
+                    assert isinstance(stopped, Killed), stopped
+                self._next_comer()
             case _:
                 turn()
+
+    def _next_comer(self) -> None:
+        """Somebody has other things to do, and finishes first what was left half done."""
+        match self._upkeep.randrange(3):
+            case 0:
+                swaps.finish(self._store, "kept")
+            case 1:
+                assert take_up(self._pipeline(), self._store).plan is None
+            case _:
+                compact(self._pipeline(), self._store, timedelta(days=7))
+        assert swaps.half(self._store, "kept") is None
+
+
+class Killed(Exception):
+    """What a process is told that is killed."""
+
+
+def _deadly(commit: Callable[..., int], how: str) -> Callable[..., int]:
+    def killed(*place: Any) -> int:
+        if how == "killed after":
+            commit(*place)
+        raise Killed
+
+    return killed
 
 
 def _killed(*_: object) -> None:

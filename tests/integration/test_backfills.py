@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +35,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.model.backfill import Backfill, Swapped
+from partitioning.values import replace
 from sources.s3 import storage_options
 from spark_jobs import steps as steps_of_kernel
 from spark_jobs.table_schema import folder
@@ -67,10 +69,11 @@ class Batches(History):
 
     def batch(self, number: int, partitions: int = 4) -> None:
         self.land([Click(f"key-{(number + key) % 13}", 10 * number + key, number) for key in range(9)], [], partitions)
-        self.publish(self.plan(Settings(), partitions), judged=False)
+        self.publish(self.plan(_goes_on(self._of(0)("", partitions), Settings()), partitions), judged=False)
 
     def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
         pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
+        asked = dataclasses.replace(asked, settings=_goes_on(pipeline, asked.settings))
         backfill = steps.begin(pipeline, self.store, asked)
         with Local(processes=1) as runner:
             steps.run(pipeline, self.store, backfill, runner, self.docs, silently)
@@ -80,6 +83,11 @@ class Batches(History):
         delta = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
         columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
         return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
+
+
+def _goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
+    """Whatever was changed before it, each step goes on from what it kept."""
+    return replace(settings, go_on=tuple(step.name for step in pipeline.steps if step.state))
 
 
 def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: S3Store, tmp_path: Path) -> None:
@@ -311,7 +319,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, 
     ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
     with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
         history.publish(ref)
-    _, ref_anew, _ = batches.steps.replan(pipeline, store.root, Settings(), "exchanged")
+    _, ref_anew, _ = batches.steps.replan(pipeline, store.root, _goes_on(pipeline, Settings()), "exchanged")
     assert ref_anew is not None
     history.publish(ref_anew)
     assert [row[1] for row in history.seen("newest")] == [50, 5, 6, 7, 8]
