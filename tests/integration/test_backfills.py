@@ -69,7 +69,10 @@ class Batches(History):
 
     def batch(self, number: int, partitions: int = 4) -> None:
         self.land([Click(f"key-{(number + key) % 13}", 10 * number + key, number) for key in range(9)], [], partitions)
-        self.publish(self.plan(_goes_on(self._of(0)("", partitions), Settings()), partitions), judged=False)
+        self.publish(
+            self.plan(_goes_on(self._of(0)(f"{self.store.root}/topics", partitions), Settings()), partitions),
+            judged=False,
+        )
 
     def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
         pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
