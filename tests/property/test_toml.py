@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from partitioning import PartitionerRef, Refused, Settings
 from partitioning.authoring.toml import to_toml
+from partitioning.model.allowance import Allowance
 from partitioning.model.schemes import COGROUP, MAX, elastic, tasks
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -33,6 +34,9 @@ settings = st.builds(
     starts=st.dictionaries(names, st.integers(0, 10**12), max_size=3),
     begin_anew=st.lists(names, max_size=2).map(tuple),
     go_on=st.lists(names, max_size=2).map(tuple),
+    allowance=st.builds(
+        Allowance, st.integers(0, 10**9), st.integers(0, 100), st.lists(names, max_size=3, unique=True).map(tuple)
+    ),
 )
 
 

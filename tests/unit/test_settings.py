@@ -86,7 +86,9 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once() -> None:
         ("it does not say which partitioner to use", "steps.totals.partitioner in settings.toml"),
         ("'ByLoad' is no import path", "steps.counted.partitioner in settings.toml"),
     ]
-    assert found[0][2] == "use scheme, groups, grouper, limit, starts, begin_anew, go_on, stages, steps"
+    assert found[0][2] == (
+        "use scheme, groups, grouper, limit, starts, begin_anew, go_on, take_away, far_fewer, stages, steps"
+    )
     assert found[7][2] == "use scheme, partitioner"
 
 

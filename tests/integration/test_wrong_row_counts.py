@@ -1,0 +1,230 @@
+"""A batch that would take most of the rows of a table or a step away is refused until it is asked for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from batches import steps
+from batches.planning import preview
+from batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Refused
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+from tests.histories import Click, History, total
+from tests.judged import KEEP, Refusal, caught_by, refusal
+from tests.running import run_and_publish, run_groups
+
+Write = Callable[[Flow], object]
+
+
+def count(store: S3Store, table: str = "totals") -> int:
+    return len(DeltaTable(folder(store.root, table), storage_options=storage_options()).to_pyarrow_table())
+
+
+class Clicks:
+    """A store into which clicks of keys arrive, and pipelines of one name that write something of them."""
+
+    def __init__(self, store: S3Store, docs: Path) -> None:
+        self.store, self._docs, self._minute = store, docs, 0
+
+    def pipeline(self, *writes: Write) -> Pipeline:
+        made = Pipeline("kept", source=f"{self.store.root}/topics")
+        clicks = made.stream("clicks", key="k", partitions=4)
+        for write in writes:
+            write(clicks)
+        return made
+
+    def arrive(self, keys: Iterable[int]) -> None:
+        self._minute += 1
+        clicks = [Click(f"key-{number}", number, self._minute) for number in keys]
+        History(self.store, self._docs).land(clicks, [], 4)
+
+    def planned(self, *writes: Write, settings: Settings = DEFAULTS) -> BatchRef:
+        ref, said = steps.plan(self.pipeline(*writes), self.store.root, settings)
+        assert ref is not None, said
+        return ref
+
+    def batch(self, keys: Iterable[int], *writes: Write, settings: Settings = DEFAULTS) -> None:
+        self.arrive(keys)
+        run_and_publish(self.planned(*writes, settings=settings), self._docs)
+
+
+@pytest.fixture
+def clicks(store: S3Store, tmp_path: Path) -> Clicks:
+    return Clicks(store, tmp_path)
+
+
+def totals(flow: Flow) -> None:
+    total(flow).write("totals", mode="upsert")
+
+
+def totals_under_another_name(flow: Flow) -> None:
+    counted = flow.aggregate("count(*) AS n, max(id) AS last")
+    renamed = counted.combine("sum(n)::BIGINT AS n, max(last) AS last", running=True, name="sums")
+    renamed.write("totals", mode="upsert")
+
+
+def last(flow: Flow) -> None:
+    flow.aggregate("count(*) AS n, max(id) AS last", name="last").write("last", mode="upsert")
+
+
+def now(flow: Flow) -> None:
+    flow.aggregate("count(*) AS n", name="now").write("now", mode="replace")
+
+
+def appended(flow: Flow) -> None:
+    total(flow).write("totals")
+
+
+def appended_under_another_name(flow: Flow) -> None:
+    counted = flow.aggregate("count(*) AS n, max(id) AS last")
+    counted.combine("sum(n)::BIGINT AS n, max(last) AS last", running=True, name="sums").write("totals")
+
+
+def living(flow: Flow) -> None:
+    flow.latest("seen", name="living").write("living", mode="upsert", deletes="extract(minute FROM seen) > 1")
+
+
+def refused(plan: Callable[[], object]) -> list[tuple[str, str]]:
+    """What is said, and what is next."""
+    with pytest.raises(Refused) as error:
+        plan()
+    return [(finding.what, finding.then) for finding in error.value.findings]
+
+
+def test_an_upserted_table_that_is_left_out_and_comes_back_keeps_its_rows_until_they_are_asked_for(
+    clicks: Clicks, store: S3Store
+) -> None:
+    clicks.batch(range(40), last, now)
+    clicks.batch(range(40), now)
+    clicks.arrive([1])
+    ((what, then),) = refused(lambda: clicks.planned(last, now))
+    assert what == (
+        "table 'last' has 40 rows, and the batch would put those of 1 record in their place: "
+        "step 'last.upsert' begins anew"
+    )
+    assert then.endswith("or, if they may go, `coset run kept --take-away last`")
+    assert refused(lambda: preview(clicks.pipeline(last, now), store))
+    assert (Ledger(store, "kept").plan(2), count(store, "last")) == (None, 40)
+    # As it says.
+    clicks.batch([2], last, now, settings=Settings.parse(take_away=["last"]))
+    assert count(store, "last") == 2
+
+
+def test_a_table_below_a_renamed_step_keeps_its_rows_until_they_are_asked_for(clicks: Clicks, store: S3Store) -> None:
+    clicks.batch(range(200), totals)
+    clicks.arrive([1])
+    said = refused(lambda: clicks.planned(totals_under_another_name))
+    assert [what for what, _ in said] == [
+        "table 'totals' has 200 rows, and the batch would put those of 1 record in their place: "
+        "step 'sums' begins anew",
+        "step 'totals' kept 200 rows, and the batch would go on without them",
+    ]
+    assert count(store) == 200
+    # The table has the name of the step.
+    clicks.batch([2], totals_under_another_name, settings=Settings.parse(take_away=["totals"]))
+    assert count(store) == 2
+    # It was asked for once.
+    clicks.batch([3], totals_under_another_name)
+    assert count(store) == 3
+
+
+def test_what_a_step_kept_is_not_left_behind_where_no_table_shows_it(clicks: Clicks) -> None:
+    clicks.batch(range(200), appended)
+    clicks.batch([1], appended)
+    clicks.arrive([1])
+    ((what, then),) = refused(lambda: clicks.planned(appended_under_another_name))
+    assert what == "step 'totals' kept 200 rows, and the batch would go on without them"
+    assert then == "keep the step as it was; or, if they may go, `coset run kept --take-away totals`"
+    clicks.planned(appended_under_another_name, settings=Settings.parse(take_away=["totals"]))
+
+
+def test_a_few_rows_that_a_step_kept_may_be_left_behind(clicks: Clicks) -> None:
+    clicks.batch(range(99), appended)
+    clicks.arrive([1])
+    clicks.planned(appended_under_another_name)
+
+
+def test_how_much_may_go_can_be_set(clicks: Clicks) -> None:
+    clicks.batch(range(99), appended)
+    clicks.arrive([1])
+    careful = Settings.read("far_fewer = {rows = 20, percent = 10}", "settings.toml")
+    assert refused(lambda: clicks.planned(appended_under_another_name, settings=careful))
+    careless = Settings.read("take_away = ['totals']\nfar_fewer = {rows = 20}", "settings.toml")
+    clicks.planned(appended_under_another_name, settings=careless)
+
+
+def test_what_is_asked_for_has_to_be_a_table_or_a_step(clicks: Clicks) -> None:
+    clicks.arrive([1])
+    ((what, then),) = refused(lambda: clicks.planned(totals, settings=Settings.parse(take_away=["total"])))
+    assert what == "'total' is no table or step of the pipeline"
+    assert "totals" in then
+
+
+def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: S3Store) -> None:
+    clicks.arrive([1])
+    clicks.planned(totals)
+    _, said = steps.plan(clicks.pipeline(totals), store.root, Settings.parse(take_away=["totals"]))
+    assert said.endswith("the stored plan counts, not the take-away asked for")
+
+
+@caught_by(KEEP)
+def test_a_table_that_would_be_replaced_by_far_fewer_rows_is_refused(clicks: Clicks, tmp_path: Path) -> Refusal:
+    clicks.batch(range(200), now)
+    clicks.arrive(range(99))
+    ref = clicks.planned(now)
+    run_groups(ref)
+    said = refusal(ref, tmp_path)
+    assert "- now: it has 200 rows, and would have 99 after the batch" in said.findings[0]
+    return said
+
+
+@caught_by(KEEP)
+def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks, tmp_path: Path) -> Refusal:
+    clicks.batch(range(200), living)
+    clicks.arrive(range(101))
+    ref = clicks.planned(living)
+    run_groups(ref)
+    said = refusal(ref, tmp_path)
+    assert "- living: it has 200 rows, and would have 99 after the batch" in said.findings[0]
+    return said
+
+
+def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: S3Store) -> None:
+    clicks.batch(range(200), now, living)
+    clicks.batch(range(100), now, living)
+    assert (count(store, "now"), count(store, "living")) == (100, 100)
+    clicks.batch([1], now, living, settings=Settings.parse(take_away=["now"]))
+    assert (count(store, "now"), count(store, "living")) == (1, 100)
+
+
+def test_the_next_step_of_a_batch_that_was_refused_when_it_had_run_works(
+    clicks: Clicks, store: S3Store, tmp_path: Path
+) -> None:
+    clicks.batch(range(200), now)
+    clicks.arrive([1])
+    ((_, then),) = refused(lambda: run_and_publish(clicks.planned(now), tmp_path))
+    assert "or, if they may go, `coset replan kept --take-away now --why '…'`" in then
+    asked = Settings.parse(take_away=["now"])
+    _, ref, _ = steps.replan(clicks.pipeline(now), store.root, asked, "the shop has closed")
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    assert count(store, "now") == 1
+
+
+def test_a_plan_says_how_many_rows_its_tables_have(clicks: Clicks) -> None:
+    clicks.batch(range(200), totals, now)
+    clicks.arrive([1])
+    ref = clicks.planned(totals, now)
+    assert ref.load()[1].rows_held == {"totals": 200, "now": 200}
+    (line,) = (line for line in steps.plan_page(ref).splitlines() if line.startswith("| totals | totals | upsert"))
+    assert "| 200 |" in " ".join(line.split())
