@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -10,9 +11,10 @@ from batches.continuity import Continuity
 from expectations.checkpoint import Evidence
 
 
-def evidence(audited: Audit, before: Continuity) -> Evidence:
-    """The tables of an attempt's audit beside those of what its batch goes on from."""
-    return Evidence(**_tables(audited), **_tables(before))
+def evidence(audited: Audit, before: Continuity, rows: Sequence[Mapping[str, object]] = ()) -> Evidence:
+    """The tables of an attempt's audit beside those of what its batch goes on from, and the rows of its result tables
+    before and after."""
+    return Evidence(**_tables(audited), **_tables(before), rows=rows)
 
 
 def _tables(of: Audit | Continuity) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from batches.ends import known_after
 from batches.history import statistics
 from batches.owners import Owner
 from batches.publication import transaction_version
-from batches.tables import Logs, check_storable, check_table, opened
+from batches.table_rows import rows_held
+from batches.tables import Logs, check_storable, check_table
 from batches.waiting import waits_for
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -35,7 +36,6 @@ from partitioning.sections import many
 from sources.discovery import discover
 from spark_jobs.sql.check import check_sql
 from spark_jobs.sql.left_columns import with_columns
-from spark_jobs.table_schema import folder
 
 T = TypeVar("T")
 
@@ -133,7 +133,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         statistics=statistics(ledger, published) if published else None,
         locality=locations.read(store, published) if published else None,
         kept=kept_by(ledger, published) if published else None,
-        rows=_rows(pipeline, store.root, logs) if published else {},
+        rows=rows_held(store.root, pipeline.writes, logs),
         day_end=_day_end(),
     )
     if plan is None:
@@ -146,18 +146,6 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
 def _day_end() -> int:
     """The end of this day in UTC, in microseconds: plans of one day are the same, and say by which clock they go."""
     return -(-time.time_ns() // _DAY) * _DAY // 1000
-
-
-def _rows(pipeline: Pipeline, root: str, logs: Logs) -> dict[str, int]:
-    """How many rows each result table has that the pipeline has written."""
-    rows = dict[str, int]()
-    for write in pipeline.writes:
-        if transaction_version(root, pipeline.name, write.table, logs) is not None:
-            with opened(folder(root, write.table), logs) as table:
-                if table is not None:
-                    counts = table.get_add_actions(flatten=True).column("num_records").to_pylist()
-                    rows[write.table] = sum(count or 0 for count in counts)
-    return rows
 
 
 def kept_by(ledger: Ledger, published: Plan) -> Kept:
@@ -269,6 +257,7 @@ def _differing(plan: Plan, asked: Settings) -> list[str]:
         "groups": any(min(asked.groups, tasks[wave]) != groups[wave] for wave in tasks),
         "grouper": asked.grouper != plan.grouper,
         "limit": asked.limit is not None and longest > asked.limit,
+        "take-away": not set(asked.allowance.named) <= set(plan.allowed.named),
     }
     return [what for what, yes in differs.items() if yes]
 

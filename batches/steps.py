@@ -136,6 +136,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from batches.evidence import evidence  # noqa: PLC0415
     from batches.kept import exchanged_since  # noqa: PLC0415
     from batches.result_rows import result_rows  # noqa: PLC0415
+    from batches.table_rows import rows_kept  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
 
@@ -147,9 +148,10 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     attempt = ledger.attempt(planned.batch)
     tables = auditing.load(ledger, planned, attempt)
     before = continuity(ledger, planned)
+    kept = rows_kept(ledger, planned, publication.artefacts_of(ledger, planned, attempt))
     judgement = judge(
         planned,
-        evidence(tables, before),
+        evidence(tables, before, kept),
         result_rows(ledger, planned, attempt),
         attempt=attempt,
         site=Site(docs_folder, ledger.store),

@@ -92,6 +92,15 @@ GoOn = Annotated[
         "once.",
     ),
 ]
+TakeAway = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--take-away",
+        metavar="NAME",
+        help="A table or step of which the batch may take away any number of rows; may be given more than once; "
+        "for a new plan only.",
+    ),
+]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
 Docs = Annotated[Path, typer.Option("--docs", envvar="COSET_DOCS", help="The local folder of the Data Docs.")]
 RunnerOption = Annotated[
@@ -132,6 +141,7 @@ def settings_of(
     file: Path | None,
     accept_loss: list[str] | None = None,
     *,
+    take_away: list[str] | None = None,
     begin_anew: list[str] | None = None,
     go_on: list[str] | None = None,
 ) -> Settings:
@@ -147,6 +157,7 @@ def settings_of(
         groups=groups,
         limit=limit,
         accept_loss=accept_loss or (),
+        take_away=take_away or (),
         begin_anew=begin_anew or (),
         go_on=go_on or (),
         base=base,

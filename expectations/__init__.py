@@ -20,6 +20,7 @@ from expectations.coverage import (
     ExpectRecordsToLieWhereTheirKeysHash,
 )
 from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
+from expectations.table_rows import ExpectTablesToKeepTheirRows
 
 __all__ = [
     "ExpectBatchToContinueThePrevious",
@@ -33,4 +34,5 @@ __all__ = [
     "ExpectRecordsToLieWhereTheirKeysHash",
     "ExpectRowsToBeWrittenAsTheyWereMade",
     "ExpectTablesToHoldThePreviousBatch",
+    "ExpectTablesToKeepTheirRows",
 ]

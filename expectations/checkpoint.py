@@ -44,6 +44,8 @@ from expectations.findings import Question, finding
 from expectations.notes import not_proved
 from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
 from expectations.rows import BLOCK, Rows
+from expectations.table_rows import ExpectTablesToKeepTheirRows
+from partitioning.commands import Replan
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import read_key
@@ -55,7 +57,8 @@ from partitioning.model.verdict import Judged
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a batch is judged by: the tables of `batches.audit` and of `batches.continuity`."""
+    """What a batch is judged by: the tables of `batches.audit` and `batches.continuity`, and the rows of result
+    tables before and after, by `batches.table_rows`."""
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
@@ -66,6 +69,7 @@ class Evidence:
     ends: pd.DataFrame
     remembered: pd.DataFrame
     tables: pd.DataFrame
+    rows: Sequence[Mapping[str, object]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,8 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
     yield Question("Remembered", _rows(evidence.remembered), [ExpectEndsToBeRemembered()])
     if len(evidence.tables):
         yield Question("Tables", _rows(evidence.tables), [ExpectTablesToHoldThePreviousBatch()])
+    if evidence.rows:
+        yield _about_rows(plan, pd.DataFrame(evidence.rows))
     yield Question("Placement", _rows(evidence.coverage), [ExpectRecordsToLieWhereTheirKeysHash()])
     if len(evidence.produced):
         yield Question("Production", _rows(evidence.produced), [ExpectRowsToBeWrittenAsTheyWereMade()])
@@ -176,6 +182,13 @@ def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
                     shown_columns=["offset"],
                 )
                 yield Question(f"Keys of {read.name} in stage {stage.name}", _rows(typed), [placed])
+
+
+def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
+    allowed = plan.allowed
+    keep = ExpectTablesToKeepTheirRows(rows=allowed.rows, percent=allowed.percent)
+    much = [row.table for row in rows.itertuples() if allowed.is_too_much(row.before, row.after)]
+    return Question("Rows of tables", _rows(rows), [keep], then=Replan(plan.pipeline, take_away=tuple(much)))
 
 
 def _meeting(stage: Stage) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from great_expectations.render.renderer.inline_renderer import InlineRenderer
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
 from expectations.rows import Rows
-from partitioning.commands import Replan, Report, Run, backfill_of
+from partitioning.commands import Command, Replan, Report, Run, backfill_of
 from partitioning.errors import About, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -26,13 +26,14 @@ OFFENDERS_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A table, what is expected of it, and which columns tell a row's key."""
+    """A table, what is expected of it, which columns tell a row's key, and what else may be done if it is not met."""
 
     title: str
     rows: Rows
     expectations: Sequence[Any]
     stage: str | None = None
     key: str | None = None
+    then: Command | None = None
 
 
 def finding(
@@ -57,7 +58,7 @@ def finding(
         Kind.EXPECTATION_FAILS if failed else _kind(result),
         f"{question.title}, not met: {_sentence(result)}{lines}",
         f"batch {plan.batch} of {plan.pipeline}",
-        (*see, *again),
+        (*see, *again, *(("; or, if they may go, ", question.then) if question.then else ())),
         _about(question, result, violations),
     )
 

@@ -35,19 +35,23 @@ class Run(Value, frozen=True, tag="run", tag_field="command"):
 class Replan(Value, frozen=True, tag="replan", tag_field="command"):
     """The open batch is given up and its records are planned again; of a backfill, it is given up and asked for anew.
 
-    `repaired` says that the files of a backfill have changed on purpose.
+    `repaired` says that the files of a backfill have changed on purpose. The new plan may `take_away` rows of these
+    tables and steps.
     """
 
     pipeline: str
     repaired: bool = False
+    take_away: tuple[str, ...] = ()
 
 
 class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
-    """The next batch is planned with a step that begins anew, or that goes on although what is before it changed."""
+    """The next batch is planned with a step that begins anew, or that goes on although what is before it changed; or it
+    may take away the rows of a table or step."""
 
     pipeline: str
     begin_anew: str = ""
     go_on: str = ""
+    take_away: str = ""
 
 
 class Restore(Value, frozen=True, tag="restore", tag_field="command"):
@@ -172,11 +176,12 @@ class Shown(Value, frozen=True):
                 return None
             case Run(pipeline, again):
                 return self._line("run", pipeline, "--again" if again else "")
-            case Replan(pipeline):
-                return self._line("replan", pipeline, "--why '…'")
-            case PlanAsking(name, begin_anew, go_on):
+            case Replan(pipeline, _, away):
+                return self._line("replan", pipeline, *(f"--take-away {name}" for name in away), "--why '…'")
+            case PlanAsking(name, begin_anew, go_on, take_away):
                 of = backfill_of(name)
-                words = (f"--begin-anew {begin_anew}" if begin_anew else "", f"--go-on {go_on}" if go_on else "")
+                asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
+                words = [f"{option} {step}" for option, step in asked_for.items() if step]
                 return self._line("backfill", of[0], "--from N", *words) if of else self._line("plan", name, *words)
             case HandOver(table, before, to):
                 return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"

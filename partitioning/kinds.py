@@ -135,6 +135,11 @@ class Kind(StrEnum):
         "A table has a rule of its own, such as a constraint, that Coset does not keep or that a batch would break.",
         "Drop the rule, and say it with `expect=`; or name another table.",
     )
+    ROWS_TAKEN = (
+        "rows.taken",
+        "A batch would leave a table, or what a step kept, with far fewer rows.",
+        "Keep the step as it was; or, if they may go, ask for it by name with `--take-away`.",
+    )
     TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."

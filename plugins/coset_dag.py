@@ -119,6 +119,13 @@ def _params(settings: Settings) -> dict[str, Param]:
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
         ),
+        "take_away": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "string"},
+            title="Take away",
+            description="Tables and steps of which a new batch may take away any number of rows, a name on each line.",
+        ),
         "again": Param(
             False,
             type="boolean",
@@ -254,7 +261,8 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:
-    return Settings.parse(**{name: params[name] for name in ("scheme", "groups", "limit")}, base=settings)
+    asked = {name: params[name] for name in ("scheme", "groups", "limit")}
+    return Settings.parse(**asked, take_away=params["take_away"] or (), base=settings)
 
 
 def store_root() -> str:

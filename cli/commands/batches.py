@@ -24,6 +24,7 @@ from cli.app import (
     SchemeTexts,
     SettingsFile,
     StoreRoot,
+    TakeAway,
     app,
     root_of,
     settings_of,
@@ -41,6 +42,7 @@ def plan(
     groups: Groups = None,
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
+    take_away: TakeAway = None,
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
@@ -52,7 +54,9 @@ def plan(
     plans.make(
         pipeline,
         root_of(store),
-        settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on),
+        settings_of(
+            scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
+        ),
         as_json=as_json,
     )
 
@@ -65,6 +69,7 @@ def explain(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
+    take_away: TakeAway = None,
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
@@ -81,12 +86,8 @@ def explain(
         )
     form = plans.Form(as_json, mermaid, svg)
     if batch is None:
-        plans.explain_next(
-            pipeline,
-            root_of(store),
-            settings_of(scheme, groups, limit, settings, begin_anew=begin_anew, go_on=go_on),
-            form,
-        )
+        asked = settings_of(scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on)
+        plans.explain_next(pipeline, root_of(store), asked, form)
     else:
         plans.explain_batch(pipeline, root_of(store), batch, form)
 
@@ -130,6 +131,7 @@ def run(
     groups: Groups = None,
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
+    take_away: TakeAway = None,
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
@@ -148,7 +150,12 @@ def run(
 
     runs = runner(kind or RunnerKind.at(master), master, memory)
     options = batches.RunOptions(
-        settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on), runs, docs, again
+        settings_of(
+            scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
+        ),
+        runs,
+        docs,
+        again,
     )
     batches.run(pipeline, root_of(store), options, until_done=until_done, as_json=as_json)
 
@@ -294,6 +301,7 @@ def replan(
     groups: Groups = None,
     limit: Limit = None,
     accept_loss: AcceptLoss = None,
+    take_away: TakeAway = None,
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
@@ -302,5 +310,7 @@ def replan(
     """Give up the open batch and plan its records again, as the pipeline and its input are now."""
     from cli import batches
 
-    asked = settings_of(scheme, groups, limit, settings, accept_loss, begin_anew=begin_anew, go_on=go_on)
+    asked = settings_of(
+        scheme, groups, limit, settings, accept_loss, take_away=take_away, begin_anew=begin_anew, go_on=go_on
+    )
     batches.replan(pipeline, root_of(store), asked, why, as_json=as_json)

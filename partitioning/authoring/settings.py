@@ -14,9 +14,10 @@ from msgspec import field
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
+from partitioning.model.allowance import Allowance
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.schemes import Scheme
-from partitioning.numbers import FAN_IN, GROUPS, OFFSET, RECORDS, Bound
+from partitioning.numbers import FAN_IN, GROUPS, OFFSET, PERCENT, RECORDS, ROWS, Bound
 from partitioning.values import Value, replace
 
 BALANCED_STICKY = "balanced-sticky"
@@ -47,6 +48,7 @@ class Settings(Value, frozen=True):
     partitions whose first batch begins later than their first offset. Offsets in `accept_loss` may be gone unread.
     Steps in `begin_anew` begin with nothing if they are new or changed; those in `go_on` go on from what they kept if
     something before them changed.
+    `allowance` says how many rows a batch may take away.
     """
 
     scheme: Scheme | None = None
@@ -60,6 +62,7 @@ class Settings(Value, frozen=True):
     accept_loss: tuple[OffsetRange, ...] = ()
     begin_anew: tuple[str, ...] = ()
     go_on: tuple[str, ...] = ()
+    allowance: Allowance = Allowance()
 
     @classmethod
     def read(cls, text: str, where: str) -> Settings:
@@ -80,9 +83,12 @@ class Settings(Value, frozen=True):
             raise Refused(
                 *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
             ) from None
+        few = taken.pop("far_fewer", {})
+        allowance = Allowance(**few, named=taken.pop("take_away", ()))
         tables = {**taken.pop("stages", {}), **taken.pop("steps", {})}
         return cls(
             **taken,
+            allowance=allowance,
             schemes=_by_name(tables, "scheme"),
             partitioners=_by_name(tables, "partitioner"),
             fan_in=_by_name(tables, "fan_in"),
@@ -98,6 +104,7 @@ class Settings(Value, frozen=True):
         accept_loss: Sequence[str] = (),
         begin_anew: Sequence[str] = (),
         go_on: Sequence[str] = (),
+        take_away: Sequence[str] = (),
         base: Settings | None = None,
     ) -> Settings:
         """Settings from what a command line or an Airflow form holds; what is not given there is that of `base`.
@@ -124,10 +131,12 @@ class Settings(Value, frozen=True):
         losses = tuple(_taken(_range, text, "accept_loss", findings) for text in accept_loss)
         if findings:
             raise Refused(*findings)
+        named = (*base.allowance.named, *(name for name in take_away if name not in base.allowance.named))
         changes |= {
             "accept_loss": (*base.accept_loss, *losses),
             "begin_anew": (*base.begin_anew, *begin_anew),
             "go_on": (*base.go_on, *go_on),
+            "allowance": replace(base.allowance, named=named),
         }
         return replace(base, scheme=schemes.pop("", base.scheme), schemes=schemes, **changes)
 
@@ -266,6 +275,8 @@ _FILE = _table(
         "starts": _starts,
         "begin_anew": _texts,
         "go_on": _texts,
+        "take_away": _texts,
+        "far_fewer": _table({"rows": _number(ROWS), "percent": _number(PERCENT)}),
         "stages": _named(_table(_STAGE)),
         "steps": _named(_table({**_STAGE, "fan_in": _number(FAN_IN)})),
     }

@@ -78,6 +78,11 @@ def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
         yield "begin_anew", settings.begin_anew
     if settings.go_on:
         yield "go_on", settings.go_on
+    allowance, default = settings.allowance, DEFAULTS.allowance
+    if allowance.named:
+        yield "take_away", allowance.named
+    if (allowance.rows, allowance.percent) != (default.rows, default.percent):
+        yield "far_fewer", {"rows": allowance.rows, "percent": allowance.percent}
 
 
 def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:

@@ -273,19 +273,21 @@ def _tasks(group: TaskGroup) -> str:
 
 
 def _results(plan: Plan) -> Section:
+    held = plan.rows_held
     rows = [
         (
             write.declared.table,
             write.declared.step,
             _mode(write),
+            f"{held[write.declared.table]:,}" if write.declared.table in held else "",
             ", ".join(f"{column.name} {column.type}" for column in write.columns),
             "yes" if write.declared.lineage else "no",
             str(len(write.declared.expectations)),
         )
         for write in plan.writes()
     ]
-    columns = ("table", "step", "mode", "columns", "lineage", "expectations")
-    return section("Result tables", columns, rows, optional=("mode",))
+    columns = ("table", "step", "mode", "rows it has", "columns", "lineage", "expectations")
+    return section("Result tables", columns, rows, optional=("mode", "rows it has"))
 
 
 def _mode(write: PlannedWrite) -> str:

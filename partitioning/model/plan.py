@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from msgspec import UNSET, UnsetType, field
 
+from partitioning.model.allowance import Allowance
 from partitioning.model.ends import Ends, Forgotten, Read
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
@@ -318,7 +319,8 @@ class Plan(Document, frozen=True):
     were made before plans had it do not say it. `forgotten` is what somebody asked to be forgotten before this batch.
     Of the steps that keep something, those in `anew` begin with nothing and those in `on` go on although what is
     before them changed, as somebody asked for by name. `day_end` is the end of the day (UTC) on which it was planned,
-    in microseconds, if a step goes by times.
+    in microseconds, if a step goes by times. `allowance` says how many rows it may take away, if not as many as any.
+    `held` are the rows that result tables had when it was planned.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -341,6 +343,8 @@ class Plan(Document, frozen=True):
     anew: tuple[str, ...] | UnsetType = UNSET
     on: tuple[str, ...] | UnsetType = UNSET
     day_end: int | UnsetType = UNSET
+    allowance: Allowance | UnsetType = UNSET
+    held: dict[str, int] | UnsetType = UNSET
 
     @cached_property
     def ends(self) -> Ends:
@@ -352,6 +356,16 @@ class Plan(Document, frozen=True):
     def forgot(self) -> tuple[Forgotten, ...]:
         """What this batch does not know any more because somebody asked for it."""
         return self.forgotten if isinstance(self.forgotten, tuple) else ()
+
+    @property
+    def allowed(self) -> Allowance:
+        """How many rows this batch may take away."""
+        return self.allowance if isinstance(self.allowance, Allowance) else Allowance()
+
+    @property
+    def rows_held(self) -> dict[str, int]:
+        """The rows that result tables had when this was planned."""
+        return self.held if isinstance(self.held, dict) else {}
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:

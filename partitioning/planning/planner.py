@@ -11,6 +11,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.allowance import Allowance
 from partitioning.model.ends import NOTHING, Ends, Forgotten
 from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
@@ -28,6 +29,7 @@ from partitioning.planning.sizes import counted, sized
 from partitioning.planning.stages.ranges import spread
 from partitioning.planning.stages.stages import cut
 from partitioning.planning.stages.states import Kept
+from partitioning.planning.taking import check_taking
 from partitioning.values import replace
 from partitioning.version import VERSION
 
@@ -71,8 +73,8 @@ def plan_batch(
 
     `results` gives the columns of each result table. Tables are always read whole, whatever limit is set.
 
-    Raises Refused, with all findings, if what was discovered does not continue what was published, or if the
-    pipeline cannot be planned as the settings want it.
+    Raises Refused, with all findings, if what was discovered does not continue what was published, if the pipeline
+    cannot be planned as the settings want it, or if the batch would take away more rows than it may.
     """
     settings, published = basis.get("settings", DEFAULTS), basis.get("published")
     limit = settings.limit
@@ -90,7 +92,10 @@ def plan_batch(
     streams = arrivals(pipeline.streams, discovered, ends, limit, settings.starts, settings.accept_loss)
     if all(partition.end == partition.committed for stream in streams for partition in stream.partitions):
         return None
-    return plan_arrived(pipeline, streams, results, **basis)
+    plan = plan_arrived(pipeline, streams, results, **basis)
+    check_taking(plan, published, basis.get("kept"), settings.allowance)
+    allowance = settings.allowance if settings.allowance != Allowance() else UNSET
+    return replace(plan, allowance=allowance, held=dict(basis.get("rows") or {}) or UNSET)
 
 
 def plan_arrived(

@@ -85,11 +85,6 @@ def appended(flow: Flow) -> None:
     total(flow).write("totals")
 
 
-def appended_under_another_name(flow: Flow) -> None:
-    counted = flow.aggregate("count(*) AS n, max(id) AS last")
-    counted.combine("sum(n)::BIGINT AS n, max(last) AS last", running=True, name="sums").write("totals")
-
-
 def living(flow: Flow) -> None:
     flow.latest("seen", name="living").write("living", mode="upsert", deletes="extract(minute FROM seen) > 1")
 
@@ -104,63 +99,59 @@ def refused(plan: Callable[[], object]) -> list[tuple[str, str]]:
 def test_an_upserted_table_that_is_left_out_and_comes_back_keeps_its_rows_until_they_are_asked_for(
     clicks: Clicks, store: S3Store
 ) -> None:
-    clicks.batch(range(40), last, now)
-    clicks.batch(range(40), now)
+    clicks.batch(range(120), last, now)
+    clicks.arrive(range(120))
+    # Its rows are kept by a step of its own.
+    ((what, _),) = refused(lambda: clicks.planned(now))
+    assert what == "step 'last.upsert' kept 120 rows, and the batch would go on without them"
+    clicks.batch([], now, settings=Settings.parse(take_away=["last.upsert"]))
     clicks.arrive([1])
     ((what, then),) = refused(lambda: clicks.planned(last, now))
-    assert what == (
-        "table 'last' has 40 rows, and the batch would put those of 1 record in their place: "
-        "step 'last.upsert' begins anew"
-    )
-    assert then.endswith("or, if they may go, `coset run kept --take-away last`")
+    assert "table 'last' has 120 rows and would have only those of keys that come from now on" in what
+    assert "`coset plan kept --begin-anew last.upsert`" in then
     assert refused(lambda: preview(clicks.pipeline(last, now), store))
-    assert (Ledger(store, "kept").plan(2), count(store, "last")) == (None, 40)
-    # As it says.
-    clicks.batch([2], last, now, settings=Settings.parse(take_away=["last"]))
+    assert (Ledger(store, "kept").plan(2), count(store, "last")) == (None, 120)
+    # As it says. It is asked for once, and the check takes it for asked too.
+    asked = Settings.parse(begin_anew=["last.upsert"], take_away=["now"])
+    clicks.batch([2], last, now, settings=asked)
     assert count(store, "last") == 2
 
 
 def test_a_table_below_a_renamed_step_keeps_its_rows_until_they_are_asked_for(clicks: Clicks, store: S3Store) -> None:
     clicks.batch(range(200), totals)
     clicks.arrive([1])
-    said = refused(lambda: clicks.planned(totals_under_another_name))
-    assert [what for what, _ in said] == [
-        "table 'totals' has 200 rows, and the batch would put those of 1 record in their place: "
-        "step 'sums' begins anew",
-        "step 'totals' kept 200 rows, and the batch would go on without them",
-    ]
+    ((what, _),) = refused(lambda: clicks.planned(totals_under_another_name))
+    assert "table 'totals' has 200 rows" in what
     assert count(store) == 200
-    # The table has the name of the step.
-    clicks.batch([2], totals_under_another_name, settings=Settings.parse(take_away=["totals"]))
+    clicks.batch([2], totals_under_another_name, settings=Settings(begin_anew=("sums",)))
     assert count(store) == 2
-    # It was asked for once.
     clicks.batch([3], totals_under_another_name)
     assert count(store) == 3
 
 
-def test_what_a_step_kept_is_not_left_behind_where_no_table_shows_it(clicks: Clicks) -> None:
-    clicks.batch(range(200), appended)
-    clicks.batch([1], appended)
+def test_what_a_step_kept_is_not_left_behind_unasked(clicks: Clicks) -> None:
+    clicks.batch(range(200), appended, now)
+    clicks.batch(range(150), appended, now)
     clicks.arrive([1])
-    ((what, then),) = refused(lambda: clicks.planned(appended_under_another_name))
+    ((what, then),) = refused(lambda: clicks.planned(now))
     assert what == "step 'totals' kept 200 rows, and the batch would go on without them"
-    assert then == "keep the step as it was; or, if they may go, `coset run kept --take-away totals`"
-    clicks.planned(appended_under_another_name, settings=Settings.parse(take_away=["totals"]))
+    assert then == "keep the step as it was; or, if they may go, `coset plan kept --take-away totals`"
+    clicks.planned(now, settings=Settings.parse(take_away=["totals"]))
 
 
 def test_a_few_rows_that_a_step_kept_may_be_left_behind(clicks: Clicks) -> None:
-    clicks.batch(range(99), appended)
+    clicks.batch(range(99), appended, now)
     clicks.arrive([1])
-    clicks.planned(appended_under_another_name)
+    clicks.planned(now)
 
 
 def test_how_much_may_go_can_be_set(clicks: Clicks) -> None:
-    clicks.batch(range(99), appended)
+    clicks.batch(range(99), appended, now)
     clicks.arrive([1])
     careful = Settings.read("far_fewer = {rows = 20, percent = 10}", "settings.toml")
-    assert refused(lambda: clicks.planned(appended_under_another_name, settings=careful))
+    assert refused(lambda: clicks.planned(now, settings=careful))
     careless = Settings.read("take_away = ['totals']\nfar_fewer = {rows = 20}", "settings.toml")
-    clicks.planned(appended_under_another_name, settings=careless)
+    clicks.planned(now, settings=careless)
 
 
 def test_what_is_asked_for_has_to_be_a_table_or_a_step(clicks: Clicks) -> None:
