@@ -11,6 +11,7 @@ from typing import TypeVar
 from batches.backfills.swaps import finish, gone_on_from
 from batches.ends import known_after
 from batches.history import statistics
+from batches.others import check_untouched
 from batches.owners import Owner
 from batches.publication import transaction_version
 from batches.table_rows import rows_held
@@ -119,6 +120,7 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
     known = known_after(ledger, published)
+    check_untouched(store, pipeline.name, pipeline.writes, logs)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
     plan = plan_batch(
         pipeline,

@@ -68,6 +68,13 @@ class HandOver(Value, frozen=True, tag="hand-over", tag_field="command"):
     to: str
 
 
+class AcceptChanges(Value, frozen=True, tag="accept-changes", tag_field="command"):
+    """What others did to a result table, up to a version of it, is said to be right."""
+
+    table: str
+    version: int
+
+
 class Status(Value, frozen=True, tag="status", tag_field="command"):
     """Where a pipeline stands, or its backfills."""
 
@@ -139,7 +146,8 @@ class Forget(Value, frozen=True, tag="forget", tag_field="command"):
 
 # A backfill makes lost state anew.
 _OfBackfills = Backfills | Backfill | Resume | Cancel | Swap | Undo | Restore
-Command = Repeat | Run | Replan | PlanAsking | HandOver | Forget | Status | Report | _OfBackfills
+_OfTables = HandOver | AcceptChanges
+Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | _OfTables | _OfBackfills
 
 # Advice in words, a command, or several of these one after the other.
 Then = str | Command | tuple[str | Command, ...]
@@ -183,8 +191,8 @@ class Shown(Value, frozen=True):
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
                 words = [f"{option} {step}" for option, step in asked_for.items() if step]
                 return self._line("backfill", of[0], "--from N", *words) if of else self._line("plan", name, *words)
-            case HandOver(table, before, to):
-                return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
+            case HandOver() | AcceptChanges():
+                return _about_table(asked)
             case Status(pipeline):
                 return self._line("status", pipeline)
             case Report(pipeline, batch):
@@ -221,6 +229,16 @@ class Shown(Value, frozen=True):
 
     def _line(self, verb: str, pipeline: str, *words: str) -> str:
         return " ".join(["coset", verb, self.named.get(pipeline, pipeline), *filter(None, words)])
+
+
+def _about_table(asked: _OfTables) -> str:
+    match asked:
+        case HandOver(table, before, to):
+            return f"coset hand-over {table}{f' --from {before}' if before else ''} --to {to} --why '…'"
+        case AcceptChanges(table, version):
+            return f"coset accept-changes {table} --up-to {version} --why '…'"
+        case _:
+            assert_never(asked)
 
 
 def _of_backfill(command: Command) -> Command:
@@ -265,7 +283,9 @@ def _in_airflow(command: Command) -> str | None:
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | PlanAsking() | Restore() | HandOver() | Forget() | Status() | Report() | Backfills() | Cancel():
+        case Replan() | PlanAsking() | Restore() | Forget() | Status() | Report() | Backfills() | Cancel():
+            return None
+        case HandOver() | AcceptChanges():
             return None
         case _ as never:
             assert_never(never)

@@ -140,6 +140,11 @@ class Kind(StrEnum):
         "A batch would leave a table, or what a step kept, with far fewer rows.",
         "Keep the step as it was; or, if they may go, ask for it by name with `--take-away`.",
     )
+    TABLE_CHANGED = (
+        "table.changed",
+        "Somebody else than its pipeline changed the rows of a table.",
+        "Take it back, or accept it by name with `coset accept-changes`.",
+    )
     TABLE_UNKNOWN = "table.unknown", "There is no such table.", "Correct its name, or the store."
     TABLE_MODE = "table.mode", "A table was written in another mode before.", "Keep it, or name another table."
     TABLE_BEHIND = "table.behind", "A table lacks what was published to it.", "Restore it from a backup."

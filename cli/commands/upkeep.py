@@ -78,6 +78,19 @@ def hand_over(
     tables.hand_over(table, root_of(store), before, to, why)
 
 
+@app.command("accept-changes", cls=Command)
+def accept_changes(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
+    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version that is right.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    store: StoreRoot = None,
+) -> None:
+    """Let the changes stay that others made to the rows of a result table: batches go on from there."""
+    from cli import tables
+
+    tables.accept_changes(table, root_of(store), up_to, why)
+
+
 @app.command(cls=Command)
 def forget(
     pipeline: Named,

@@ -33,7 +33,10 @@ NAMES = ("late", "late.backfill-3")
 CASES: dict[str, list[Command]] = {
     "Repeat": [Repeat()],
     "Run": [Run(name, again) for name in NAMES for again in (False, True)],
-    "Replan": [Replan(name, repaired) for name in NAMES for repaired in (False, True)],
+    "Replan": [
+        *(Replan(name, repaired) for name in NAMES for repaired in (False, True)),
+        Replan("late", take_away=("counts", "totals")),
+    ],
     "Status": [commands.Status(name) for name in NAMES],
     "Report": [Report("late", 4)],
     "Backfills": [commands.Backfills("late"), commands.Backfills("late", 3)],
@@ -49,15 +52,19 @@ CASES: dict[str, list[Command]] = {
     "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
     "PlanAsking": [
-        commands.PlanAsking(name, **asked)
-        for name in NAMES
-        for asked in ({"begin_anew": "counts"}, {"go_on": "counts"})
+        *(
+            commands.PlanAsking(name, **asked)
+            for name in NAMES
+            for asked in ({"begin_anew": "counts"}, {"go_on": "counts"})
+        ),
+        commands.PlanAsking("late", take_away="counts"),
     ],
     "Forget": [
         commands.Forget("late", "views"),
         commands.Forget("late", "views", 3),
         commands.Forget("late", "views", keep_offsets=True),
     ],
+    "AcceptChanges": [commands.AcceptChanges("counts", 17)],
     "HandOver": [commands.HandOver("counts", before, "late") for before in (None, "early")],
 }
 ASKED = [command for cases in CASES.values() for command in cases]
@@ -191,7 +198,13 @@ def test_a_command_is_one_that_the_command_line_takes(command: Command, named: s
     group: Any = typer.main.get_command(app)
     with group.commands[verb].make_context(verb, words) as context:
         called = context.params.get("pipeline", context.params.get("to"))
-        assert called == (command.to if isinstance(command, commands.HandOver) else named)
+        match command:
+            case commands.HandOver(_, _, to):
+                assert called == to
+            case commands.AcceptChanges(table, version):
+                assert (context.params["table"], context.params["up_to"]) == (table, version)
+            case _:
+                assert called == named
 
 
 @pytest.mark.parametrize("command", ASKED, ids=str)
