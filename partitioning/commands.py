@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import assert_never
 
+from msgspec import UNSET, UnsetType
+
 from partitioning.values import Value
 
 _BACKFILL = re.compile(r"(.+)\.backfill-([0-9]+)")
@@ -41,7 +43,7 @@ class Replan(Value, frozen=True, tag="replan", tag_field="command"):
 
     pipeline: str
     repaired: bool = False
-    take_away: tuple[str, ...] = ()
+    take_away: tuple[str, ...] | UnsetType = UNSET
 
 
 class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
@@ -51,7 +53,7 @@ class PlanAsking(Value, frozen=True, tag="plan", tag_field="command"):
     pipeline: str
     begin_anew: str = ""
     go_on: str = ""
-    take_away: str = ""
+    take_away: str | UnsetType = UNSET
 
 
 class Restore(Value, frozen=True, tag="restore", tag_field="command"):
@@ -185,7 +187,7 @@ class Shown(Value, frozen=True):
             case Run(pipeline, again):
                 return self._line("run", pipeline, "--again" if again else "")
             case Replan(pipeline, _, away):
-                return self._line("replan", pipeline, *(f"--take-away {name}" for name in away), "--why '…'")
+                return self._line("replan", pipeline, *_taking(away), "--why '…'")
             case PlanAsking(name, begin_anew, go_on, take_away):
                 of = backfill_of(name)
                 asked_for = {"--begin-anew": begin_anew, "--go-on": go_on, "--take-away": take_away}
@@ -229,6 +231,10 @@ class Shown(Value, frozen=True):
 
     def _line(self, verb: str, pipeline: str, *words: str) -> str:
         return " ".join(["coset", verb, self.named.get(pipeline, pipeline), *filter(None, words)])
+
+
+def _taking(away: tuple[str, ...] | UnsetType) -> list[str]:
+    return [f"--take-away {name}" for name in away] if isinstance(away, tuple) else []
 
 
 def _about_table(asked: _OfTables) -> str:
