@@ -11,9 +11,13 @@ import pytest
 from deltalake import DeltaTable
 
 from batches import planning, steps
+from batches.history import set_apart
+from batches.progress import PipelineProgress
 from batches.ref import BatchRef
+from cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
+from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.model.plan import StateInput
@@ -99,6 +103,11 @@ def test_times_that_do_not_count_are_told_with_the_first_of_them(store: S3Store,
         for apart in task.apart:
             counts[apart.step] = counts.get(apart.step, 0) + apart.records
     assert counts == {"once": 3, "near.clicks": 3}
+    ledger = Ledger(store, clicks.pipeline.name)
+    shown = list(metrics("timed", ledger.standing(), PipelineProgress((), None), [], set_apart(ledger, ref.load()[1])))
+    assert [line for line in shown if line.startswith("coset_records_apart")] == [
+        f'coset_records_apart{{pipeline="timed",step="{step}"}} 3' for step in sorted(counts)
+    ]
     page = steps.report(ref, tmp_path)
     assert "Times that do not count" in page
     assert "a at 9999-12-31 00:00:00, b at infinity, c at -infinity" in page

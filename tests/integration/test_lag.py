@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -19,6 +20,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
+from tests.landed import land_file
 from tests.sparse import FIRST, counted, land, published
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lag.md").read_text()
@@ -134,6 +136,18 @@ def test_metrics_are_openmetrics_text(store: S3Store, tmp_path: Path) -> None:
     expected = {"committed_offset": 10, "latest_offset": 13, "lag_records": 2, "batch_open": 0, "published_batch": 0}
     assert {name: metric(shown.stdout, f"coset_{name}") for name in expected} == expected
     assert 'coset_lag_records{pipeline="counted",stream="views",partition="0"} 2' in lines
+
+
+def test_metrics_say_where_what_is_not_read_any_more_stands(store: S3Store, tmp_path: Path) -> None:
+    land(store, FIRST)
+    made = counted(store)
+    made.stream("clicks", key="ad", partitions=1).write("clicked")
+    land_file(pa.table({"ad": ["a", "b"]}), "clicks", f"{store.root}/topics", 0, 0)
+    published(store, made, tmp_path)
+    shown = coset(store, tmp_path, "metrics")
+    assert shown.exit_code == 0, shown.output
+    assert 'coset_unread_offset{pipeline="counted",stream="clicks",partition="0"} 2' in shown.stdout.split("\n")
+    assert "`coset_unread_offset`" in PAGE
 
 
 def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: S3Store, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from partitioning.hashes import placement_hash
 from tests.histories import Click, table_of
 from tests.integration.test_cli import coset
 from tests.landed import land_file, land_table
+from tests.sparse import FIRST, SECOND, land
 
 LOCAL = ("--runner", "local")
 # An open batch of now goes first, and is not waited for here.
@@ -128,6 +129,30 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     assert standing.plan is not None
     assert standing.plan.batch == 2
     assert store.get(key) is not None
+
+
+def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repaired_input(
+    store: S3Store, file: str
+) -> None:
+    sparse = Path(file).with_name("many.py")
+    sparse.write_text(
+        "import os\n"
+        "from partitioning import Pipeline\n"
+        'pipeline = Pipeline("counted", source=os.environ["CLICKS_SOURCE"])\n'
+        'views = pipeline.stream("views", key="ad", partitions=1, offsets="sparse")\n'
+        'views.aggregate("count(*) AS views").write("counted")\n'
+    )
+    land(store, FIRST)
+    land(store, SECOND)
+    assert coset("run", str(sparse), *LOCAL).exit_code == 0
+    land(store, [10, 11])
+    told = nexts("backfill", str(sparse), "--from", "0", *LOCAL)
+    assert "with `--input repaired`" in told
+    cancel = ("backfill", str(sparse), "--cancel", "0")
+    assert cancel in commands(told)
+    assert coset(*cancel).exit_code == 0
+    done = coset("backfill", str(sparse), "--from", "0", "--input", "repaired", *LOCAL)
+    assert done.exit_code == 0, done.output
 
 
 def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_there_are(

@@ -23,6 +23,8 @@ from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, re
 from tests.real_batches import ran, spoil_kernel
 from tests.sparse import FIRST, SECOND, counted, land, published
 
+ONE_READER = "One reader read for several tasks of stage views (2 of them)"
+
 
 @pytest.fixture
 def landed(store: S3Store) -> S3Store:
@@ -174,3 +176,24 @@ def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed:
     assert said.failed == (COVERED, EXPLAINED)
     assert "a task read 9 of 10 records" in said.findings[0]
     assert "views-0: the plan says that 11 offsets are missing, its files lack 12" in said.findings[1]
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_what_agrees_because_one_reader_read_it_is_said_and_not_called_proved(
+    landed: S3Store, tmp_path: Path, groups: int
+) -> None:
+    published(landed, counted(landed), tmp_path, Settings.parse(scheme="tasks(2)", groups=groups))
+    (page,) = tmp_path.rglob("batch-0-attempt-0.html")
+    text = page.read_text()
+    assert "What was not proved" in text
+    assert "Which offsets of views have a record is what those say who read them" in text
+    assert (f"{ONE_READER}: what these say to have read agrees by construction" in text) is (groups == 1)
+
+
+def test_of_a_dense_stream_that_each_task_reads_itself_nothing_agrees_by_construction(
+    store: S3Store, tmp_path: Path
+) -> None:
+    land(store, [0, 1, 2])
+    published(store, counted(store, "dense"), tmp_path)
+    (page,) = tmp_path.rglob("batch-0-attempt-0.html")
+    assert "What was not proved" not in page.read_text()

@@ -27,6 +27,7 @@ from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Comparison, TableComparison
+from partitioning.model.ends import End
 from partitioning.model.offsets import StreamPartition
 from partitioning.pictures.drawing import Box, Drawing, Part
 from partitioning.pictures.mermaid import mermaid
@@ -214,7 +215,7 @@ def test_pictures_show_texts_and_obey_none(text: str) -> None:
 @given(nasty)
 def test_labels_of_metrics_hold_any_text(text: str) -> None:
     one = Progress(StreamPartition("views", 0), 1, 2, 1, 0.5)
-    lines = [*metrics(text, Standing(), PipelineProgress((one,), None))]
+    lines = [*metrics(text, Standing(), PipelineProgress((one,), None), [(one.partition, End(0, 0, 1, 0))], {text: 1})]
     assert not any(UNSEEN.search(line) or "\n" in line for line in lines)
     (line,) = [line for line in lines if line.startswith("coset_committed_offset")]
     labels, value = _sample(line)

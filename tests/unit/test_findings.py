@@ -118,7 +118,9 @@ def _is_docstring(tree: ast.Module, node: ast.Constant) -> bool:
     return any(isinstance(each.body[0], ast.Expr) and each.body[0].value is node for each in holders if each.body)
 
 
-def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words() -> None:
+def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words(
+    told_apart: list[tuple[str, str]],
+) -> None:
     one = Finding(Kind.STREAM_LOST, "offsets are lost", "s3://a", "land them", about(range="views-0@[1,2)"))
     same = Finding(Kind.STREAM_LOST, "told in other words", "s3://a", Run("late"), about(range="views-0@[1,2)"))
     others = [
@@ -131,12 +133,15 @@ def test_two_findings_are_one_by_kind_place_and_values_and_not_by_their_words() 
     assert [other for other in others if other == one] == []
     told = together([Refused(one), Refused(same), *(Refused(other) for other in others)])
     assert [finding.what for finding in told.findings] == ["offsets are lost"] * 4
+    assert {frozenset(pair) for pair in told_apart} == {frozenset(("told in other words", "offsets are lost"))}
+    told_apart.clear()
 
 
-def test_findings_of_one_error_are_all_kept_however_alike_they_are() -> None:
+def test_findings_of_one_error_are_all_kept_however_alike_they_are(told_apart: list[tuple[str, str]]) -> None:
     alike = [Finding(Kind.PLAN_UNSOUND, what, "stage a", "report it") for what in ("one", "other")]
     told = together([Refused(*alike), Refused(alike[0])])
     assert [finding.what for finding in told.findings] == ["one", "other"]
+    told_apart.clear()
 
 
 def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_it(
