@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
@@ -18,6 +20,17 @@ def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
     stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
     receipts = [receipt for receipt in stored if receipt is not None]
     return statistics_of(plan, receipts) if len(receipts) == len(plan.groups) else None
+
+
+def set_apart(ledger: Ledger, plan: Plan) -> dict[str, int]:
+    """How many records of a published batch have times that do not count, by step; of the receipts that are there."""
+    verdict, records = ledger.published(plan.batch), Counter[str]()
+    if verdict is None:
+        return {}
+    stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
+    for apart in (apart for receipt in stored if receipt for task in receipt.tasks for apart in task.apart):
+        records[apart.step] += apart.records
+    return dict(sorted(records.items()))
 
 
 def history(ledger: Ledger, published: Plan | None, batches: int) -> tuple[Statistics, ...]:

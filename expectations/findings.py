@@ -13,6 +13,7 @@ from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.render.renderer.inline_renderer import InlineRenderer
 
+from expectations.continuity import ExpectGapsToBeEmpty
 from expectations.coverage import CoverageExpectation
 from expectations.judging import TableExpectation
 from expectations.rows import Rows
@@ -53,7 +54,9 @@ def finding(
     lines = "".join(f"\n    - {line}" for line in told)
     correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
     see = () if backfill_of(plan.pipeline) else (Report(plan.pipeline, plan.batch), " shows it; ")
-    again = (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", Replan(plan.pipeline))
+    # A backfill reads what has landed since only if it is asked to.
+    anew = Replan(plan.pipeline, repaired=issubclass(_class(result), ExpectGapsToBeEmpty))
+    again = (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", anew)
     return Finding(
         Kind.EXPECTATION_FAILS if failed else _kind(result),
         f"{question.title}, not met: {_sentence(result)}{lines}",

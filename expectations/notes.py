@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pandas as pd
 
 from partitioning.model.plan import Plan
+from partitioning.model.reading import read_together
+from partitioning.model.streams import Sparse
 from partitioning.sections import many
 
 
 def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: pd.DataFrame) -> Iterator[str]:
     """What nobody looked at, and why, a sentence each."""
+    yield from _by_its_readers(plan)
+    yield from _read_once(plan)
     if unseen := sorted({write.declared.table for write in plan.writes()} - set(tables["table"])):
         yield (
             f"Whether {', '.join(unseen)} held the batch before was not looked at: it holds this very batch already "
@@ -30,4 +35,27 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
         yield (
             f"Whether {many(uncounted, 'output')} of tasks have all rows is what their writers say: a task of an "
             "earlier version did not count what was made."
+        )
+
+
+def _by_its_readers(plan: Plan) -> Iterator[str]:
+    """Where only who reads records knows their offsets, there is nothing else to hold these against."""
+    if by_readers := sorted(stream.name for stream in plan.streams if isinstance(stream.declared.sparse, Sparse)):
+        yield (
+            f"Which offsets of {', '.join(by_readers)} have a record is what those say who read them: there is nothing "
+            "else to hold it against."
+        )
+
+
+def _read_once(plan: Plan) -> Iterator[str]:
+    """The figures of tasks that read something together are of one reader."""
+    tasks = Counter[str]()
+    for group in plan.groups:
+        for together in read_together(plan, group):
+            if len(together) > 1:
+                tasks[together[0].stage] += len(together)
+    for stage, count in sorted(tasks.items()):
+        yield (
+            f"One reader read for several tasks of stage {stage} ({count:,} of them): what these say to have read "
+            "agrees by construction. That each record was taken by one of them alone is proved."
         )

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import KeyFormat, hash_findings
@@ -44,7 +44,7 @@ def misdeclared(stream: Stream) -> Iterator[Finding]:
     """All that is wrong with the declaration itself."""
     where = f"stream {stream.name!r}"
     for wrong in (_of_keys, _of_columns, _of_format, _of_source):
-        yield from (Finding(Kind.DECLARATION, what, where, then) for what, then in wrong(stream))
+        yield from (Finding(Kind.DECLARATION, what, where, then, about(wrong=what)) for what, then in wrong(stream))
     yield from hash_findings(stream.hash, stream.key_format, where)
     yield from source_findings(stream.origin, where)
 

@@ -119,4 +119,5 @@ def no_java_hash(where: str) -> Finding:
         what,
         where,
         f"declare how its producers place keys: {MURMUR2}, {OPAQUE} or package.module:function",
+        about(hash=JAVA, key_format=KeyFormat.BYTES),
     )

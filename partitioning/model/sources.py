@@ -66,10 +66,13 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
             # A word before an @ may be a password.
             return tuple(
                 Finding(
-                    Kind.DECLARATION, f"broker {broker.rpartition('@')[2]!r} of the source is no host:port", where, then
+                    Kind.DECLARATION,
+                    f"broker {broker!r} of the source is no host:port",
+                    where,
+                    then,
+                    about(broker=broker),
                 )
-                for broker in brokers
-                if not _is_address(broker)
+                for broker in (each.rpartition("@")[2] for each in brokers if not _is_address(each))
             )
 
 

@@ -131,6 +131,7 @@ def _streams(plan: Plan) -> Iterator[Finding]:
                 "the plan does not hold every partition once, in order",
                 f"stream {stream.name!r}",
                 NEXT,
+                about(partitions=[partition.partition for partition in partitions]),
             )
         for partition in partitions:
             if not 0 <= partition.start <= partition.end:
@@ -207,7 +208,7 @@ class _Handed:
             case _:
                 assert_never(read)
         if wrong:
-            yield Finding(Kind.PLAN_UNSOUND, wrong, f"stage {stage.name}", NEXT)
+            yield Finding(Kind.PLAN_UNSOUND, wrong, f"stage {stage.name}", NEXT, about(missing=read.name))
 
     def _no_exchange(self, stage: Stage, read: ExchangeInput) -> str | None:
         exchange = self._exchanges.get(read.name)
@@ -245,7 +246,7 @@ class _Handed:
                 about(partitions=exchange.placement.partitions),
             )
         if exchange.name not in self._read:
-            yield Finding(Kind.PLAN_UNSOUND, "no stage reads it", where, NEXT)
+            yield Finding(Kind.PLAN_UNSOUND, "no stage reads it", where, NEXT, about(readers=0))
         if exchange.source in self._streams:
             if not set(self._moved(exchange)) <= set(self._parts(stage).get(exchange.source, ())):
                 yield Finding(
@@ -269,7 +270,11 @@ class _Handed:
         """The unifiers must be ever fewer, and all that is read apart by them must be combined, level by level."""
         if bool(exchange.unifiers) != (exchange.combine is not None):
             yield Finding(
-                Kind.PLAN_UNSOUND, "it has unifiers and no step to combine by, or a step and no unifiers", where, NEXT
+                Kind.PLAN_UNSOUND,
+                "it has unifiers and no step to combine by, or a step and no unifiers",
+                where,
+                NEXT,
+                about(unifiers=exchange.unifiers, combine=exchange.combine),
             )
         widths = (parts_of(stage), *exchange.unifiers)
         if any(later >= earlier for earlier, later in pairwise(widths)) or widths[-1] < 1:
@@ -295,7 +300,7 @@ class _Handed:
                     f"it reads {exchange.name} apart and does not combine it",
                     where,
                     NEXT,
-                    about(exchange=exchange.name),
+                    about(exchange=exchange.name, combines=False),
                 )
             return
         left = [other for other in self._plan.exchanges if other.stage == reader.name]
@@ -306,7 +311,7 @@ class _Handed:
                 f"it does not leave what it combines of {exchange.name} for the next level",
                 where,
                 NEXT,
-                about(exchange=exchange.name),
+                about(exchange=exchange.name, left=[other.name for other in left]),
             )
         if (why.combine, why.unifiers) != (exchange.combine, exchange.readers):
             yield Finding(
@@ -314,7 +319,7 @@ class _Handed:
                 f"it is not of the unifiers of {exchange.name}",
                 where,
                 NEXT,
-                about(exchange=exchange.name),
+                about(exchange=exchange.name, unifiers=why.unifiers, combine=why.combine),
             )
         if [step.expressions for step in reader.steps] != [self._expressions.get(why.combine)]:
             yield Finding(
@@ -330,7 +335,7 @@ class _Handed:
                 f"its tasks are not numbered as what they read of {exchange.name}",
                 where,
                 NEXT,
-                about(exchange=exchange.name),
+                about(exchange=exchange.name, tasks=len(reader.tasks)),
             )
 
     def _moved(self, exchange: Exchange) -> Sequence[int]:
@@ -352,10 +357,11 @@ def _groups(plan: Plan) -> Iterator[Finding]:
         yield Finding(
             Kind.PLAN_UNSOUND, f"tasks and groups do not agree on {listed(differ)}", where, NEXT, about(differ=differ)
         )
-    if [stage.wave for stage in plan.stages] != sorted(stage.wave for stage in plan.stages):
-        yield Finding(Kind.PLAN_UNSOUND, "stages are not in the order of their waves", where, NEXT)
-    if [group.group for group in plan.groups] != list(range(len(plan.groups))):
-        yield Finding(Kind.PLAN_UNSOUND, "groups are not numbered 0, 1, 2 …", where, NEXT)
+    if (of_stages := [stage.wave for stage in plan.stages]) != sorted(of_stages):
+        what = "stages are not in the order of their waves"
+        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(waves=of_stages))
+    if (numbers := [group.group for group in plan.groups]) != list(range(len(numbers))):
+        yield Finding(Kind.PLAN_UNSOUND, "groups are not numbered 0, 1, 2 …", where, NEXT, about(groups=numbers))
     for group in plan.groups:
         if strange := [task for task in group.tasks if waves.get(task, group.wave) != group.wave]:
             what = f"group {group.group} of wave {group.wave} has tasks of other waves: {listed(strange)}"

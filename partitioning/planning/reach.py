@@ -21,8 +21,8 @@ _SHOWN = 8
 def uncovered(stage: Stage, left: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the tasks of a stage. `left` are the steps whose rows other stages read by their keys."""
     where = f"stage {stage.name}"
-    if [task.task for task in stage.tasks] != list(range(len(stage.tasks))):
-        yield Finding(Kind.PLAN_UNSOUND, "tasks are not numbered 0, 1, 2 …", where, NEXT)
+    if (numbers := [task.task for task in stage.tasks]) != list(range(len(numbers))):
+        yield Finding(Kind.PLAN_UNSOUND, "tasks are not numbered 0, 1, 2 …", where, NEXT, about(numbers=numbers))
     keyed = [task for task in stage.tasks if not task.null_keys]
     together = [step.name for step in stage.steps if step.keyed]
     yield from _owned(keyed, stage, together, where)
@@ -85,7 +85,11 @@ def _own_task(stage: Stage, where: str) -> Iterator[Finding]:
     own_tasks = [(dict(task.reads), dict(task.keyless)) for task in stage.tasks if task.null_keys]
     if own_tasks != ([(planned, planned)] if planned else []):
         yield Finding(
-            Kind.PLAN_UNSOUND, "records without a key do not have one task of their own, as declared", where, NEXT
+            Kind.PLAN_UNSOUND,
+            "records without a key do not have one task of their own, as declared",
+            where,
+            NEXT,
+            about(own=sorted(own)),
         )
 
 
@@ -108,7 +112,7 @@ def _keyless(stage: Stage, read: Input, where: str) -> Iterator[Finding]:
     wrong = [number for number in holding if any(accounts[number, span] != 1 for span in spans.get(number, (None,)))]
     if wrong:
         what = f"records without a key in {read.name} {listed(wrong)} are not exactly one task's"
-        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(read=read.name))
+        yield Finding(Kind.PLAN_UNSOUND, what, where, NEXT, about(keyless=read.name))
 
 
 def _keyless_apart(stage: Stage, where: str) -> Iterator[Finding]:
@@ -147,7 +151,8 @@ class _Reach:
         where = f"stage {self._stage.name}"
         for task in tasks:
             if wrong := self._count(task, keeps=keeps and self._keyed):
-                yield Finding(Kind.PLAN_UNSOUND, f"task {task.task} {wrong}", where, NEXT, about(task=task.task))
+                values = about(task=task.task, read=self._input.name)
+                yield Finding(Kind.PLAN_UNSOUND, f"task {task.task} {wrong}", where, NEXT, values)
         for partition, reached in self._reached.items():
             if any(count != self._held for count in reached.values() or [0]):
                 readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))

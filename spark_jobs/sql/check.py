@@ -147,7 +147,9 @@ class _Check:
             tree = parse(self._connection, text)
         except Refused as refusal:
             (finding,) = refusal.findings
-            self._findings.append(Finding(Kind.SQL, finding.what, f"{_where(step)}: {text}", finding.then))
+            self._findings.append(
+                Finding(Kind.SQL, finding.what, f"{_where(step)}: {text}", finding.then, finding.about)
+            )
             return None
         wrong = self._rules.broken(
             tree,
@@ -159,7 +161,9 @@ class _Check:
             wrong["a cogroup has one row for each key, and this would make more"] = "aggregate it"
         for name in self._lost(inputs, tree):
             wrong[f"{name!r} is not in all flows that were merged"] = "select it in each of them before"
-        self._findings.extend(Finding(Kind.SQL, what, f"{_where(step)}: {text}", then) for what, then in wrong.items())
+        self._findings.extend(
+            Finding(Kind.SQL, what, f"{_where(step)}: {text}", then, about(wrong=what)) for what, then in wrong.items()
+        )
         return None if wrong else tree
 
     def _selected(self, step: Step, trees: Sequence[Tree]) -> tuple[Column, ...] | None:
@@ -347,7 +351,8 @@ class _Check:
                 for name in unknown
             ]
         what = str(error).partition("\n")[0].partition("Error: ")[2] or str(error)
-        return [Finding(Kind.SQL, what, _where(step), f"correct the expression; {self._listed(inputs)}")]
+        then = f"correct the expression; {self._listed(inputs)}"
+        return [Finding(Kind.SQL, what, _where(step), then, about(said=what))]
 
     def _unknown(self, inputs: Sequence[str], tree: Tree) -> Iterator[str]:
         known = names_made(tree).union(*(self._relations[name].names for name in inputs))

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from spark_jobs.sql.database import connect_to_ask
 
@@ -51,9 +51,9 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     assert row is not None
     parsed = json.loads(row[0])
     if parsed["error"]:
-        raise Refused(Finding(Kind.SQL, parsed["error_message"], text, "write DuckDB SQL expressions"))
+        raise Refused(_unfit(parsed["error_message"], text))
     if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
-        raise Refused(Finding(Kind.SQL, "this is more than expressions", text, "write DuckDB SQL expressions"))
+        raise Refused(_unfit("this is more than expressions", text))
     # What is written after a comment is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
         raise Refused(
@@ -61,6 +61,10 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
         )
     tree: Tree = parsed["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree
+
+
+def _unfit(what: str, text: str) -> Finding:
+    return Finding(Kind.SQL, what, text, "write DuckDB SQL expressions", about(wrong=what))
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
