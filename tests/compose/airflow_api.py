@@ -59,5 +59,5 @@ class AirflowApi:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._root + path, data, headers, method=method)
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
             return json.load(answer)
