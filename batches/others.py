@@ -32,14 +32,16 @@ class _Entry:
 
     version: int
     info: Mapping[str, Any]
+    # The application whose transaction it is; Coset 0.1.0 named a pipeline there only.
+    application: str = ""
     added: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     removed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def is_batch(self, pipeline: str) -> bool:
-        return self.is_of(pipeline) and "coset.plan" in self.info
+        return self.is_of(pipeline) and ("coset.plan" in self.info or "coset.pipeline" not in self.info)
 
     def is_of(self, pipeline: str) -> bool:
-        return bool(self.info.get("coset.pipeline") == pipeline)
+        return bool(self.info.get("coset.pipeline", self.application.partition(":")[0]) == pipeline)
 
     @property
     def settles(self) -> int:
@@ -119,7 +121,8 @@ def _entries(store: Store, table: DeltaTable, name: str, pipeline: str) -> tuple
 
 def _entry(version: int, data: bytes) -> _Entry:
     actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-    entry = _Entry(version, next((action["commitInfo"] for action in actions if "commitInfo" in action), {}))
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    entry = _Entry(version, info, next((action["txn"]["appId"] for action in actions if "txn" in action), ""))
     for action in actions:
         for kind, files in (("add", entry.added), ("remove", entry.removed)):
             if action.get(kind, {}).get("dataChange"):

@@ -120,12 +120,14 @@ def _new(pipeline: Pipeline, store: Store, standing: Standing, settings: Setting
         ledger = gone_on_from(store, pipeline.name, published.batch)
         published = ledger.plan(published.batch)
     known = known_after(ledger, published)
-    check_untouched(store, pipeline.name, pipeline.writes, logs)
     discovered = discover(pipeline.streams, known.ends, settings.accept_loss)
+    results = result_columns(pipeline, discovered, store, logs)
+    # Only of a table of its own can a pipeline say what is others' doing.
+    check_untouched(store, pipeline.name, pipeline.writes, logs)
     plan = plan_batch(
         pipeline,
         discovered,
-        result_columns(pipeline, discovered, store, logs),
+        results,
         batch=standing.plan.batch + 1 if standing.plan else 0,
         parent=digest(standing.plan) if standing.plan else None,
         published=published,

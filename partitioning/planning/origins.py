@@ -123,7 +123,8 @@ def _rows(step: Step) -> str:
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
-    matters = step.rekeys or (step.keyed and step.op is not Op.TABLE)
+    # Partial results are combined by key afterwards, whichever task has made them.
+    matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
     by = f" by {step.key} ({step.key_format})" if matters else ""
     return f"{op} {', '.join(texts)}".rstrip() + by
 

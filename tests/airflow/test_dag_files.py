@@ -124,7 +124,8 @@ def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
         (finding,) = caught.value.findings
         assert finding.what.startswith("Airflow's backfill goes by dates, and a batch by offsets")
         assert finding.where == "run backfill__2026-01-01"
-        assert "start its DAG tail_activity_backfill, or `coset backfill tail_activity --from N --to N`" in finding.then
+        assert "start the DAG tail_activity_backfill" in Shown(airflow=True).says(finding.next)
+        assert "`coset backfill tail_activity --from N`" in finding.then
 
 
 def test_the_plan_task_of_a_backfills_run_fails_for_good_and_plans_nothing(airflow: Path) -> None:

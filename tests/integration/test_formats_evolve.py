@@ -142,7 +142,7 @@ def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: S3Sto
         run(store, made, tmp_path)
     (finding,) = caught.value.findings
     assert "column 'n' cannot be read as decimal128(38, 2)" in finding.what
-    assert finding.then.startswith("land the column in a type that holds its values, and run ")
+    assert finding.then.startswith("land the column in a type that holds its values, and `coset replan")
     land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 36)})
     _, ref, _ = steps.replan(made, store.root, DEFAULTS, "landed again")
     assert ref is not None

@@ -119,9 +119,11 @@ def test_with_json_the_findings_are_json_too() -> None:
         "error": "Refused",
         "findings": [
             {
+                "kind": "scheme",
                 "what": "tasks(0) asks for 0 tasks",
                 "where": "scheme",
                 "next": "use max, cogroup, elastic(F), tasks(L) or records(N) with F, L and N at least 1",
+                "about": {"scheme": "tasks(0)"},
             }
         ],
     }

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput
 from tests.plans import arrived, plan_of, takers
 from tests.samza import answers
@@ -51,7 +52,11 @@ def batches(before: Mapping[str, int], now: Mapping[str, int], scheme: str) -> l
             arrived(name, [100 + 10 * batch] * count + [100] * (vanished.get(name, count) - count))
             for name, count in now.items()
         ]
-        plans.append(plan_of(counted(now), arrivals, batch=batch, published=published, scheme=scheme))
+        # Another number of streams is another input of the totals, which go on all the same.
+        settings = Settings(go_on=("total",))
+        plans.append(
+            plan_of(counted(now), arrivals, batch=batch, published=published, scheme=scheme, settings=settings)
+        )
     return plans[1:] if before else plans
 
 
