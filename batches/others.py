@@ -121,7 +121,7 @@ def _entries(store: Store, table: DeltaTable, name: str, pipeline: str) -> tuple
 
 def _entry(version: int, data: bytes) -> _Entry:
     actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     entry = _Entry(version, info, next((action["txn"]["appId"] for action in actions if "txn" in action), ""))
     for action in actions:
         for kind, files in (("add", entry.added), ("remove", entry.removed)):
