@@ -78,17 +78,13 @@ def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     server.stop()
 
 
-@pytest.fixture(autouse=True)
-def told_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
+@pytest.fixture
+def told_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     """Findings that are told together, and are one by their kind, place and values, say the same.
 
     Otherwise one of them is lost where those of several tasks are put together. A test that means it empties the list.
-    Unit and property tests are looked at.
     """
     merged = list[tuple[str, str]]()
-    if request.path.parent.name not in {"unit", "property"}:
-        yield merged
-        return
 
     def made(error: CosetError, *findings: Finding) -> None:
         as_it_is(error, *findings)
