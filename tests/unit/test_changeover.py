@@ -168,8 +168,7 @@ def test_a_state_that_another_key_or_other_columns_would_go_on_from_is_refused()
         for what in (
             "key changed from tailnum (string) to dep_delay (string)",
             "columns changed from sum(n) AS n to max(n) AS n",
-            'input views.partial changed from partial "tailnum": count(*) AS n '
-            'to partial "dep_delay": count(*) AS n',
+            'input views.partial changed from partial "tailnum": count(*) AS n to partial "dep_delay": count(*) AS n',
         )
     ]
 
