@@ -8,10 +8,13 @@ formats, those that the release does not change just as they were.
 from __future__ import annotations
 
 import json
+import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
+import partitioning
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.commands import Replan
@@ -60,6 +63,20 @@ KEYS = Artefact(
 
 
 FORGOTTEN = Forgotten(OffsetRange(StreamPartition("views", 3), 0, 17), What.POSITION)
+
+
+def kinds() -> Iterator[type[Document]]:
+    """All kinds of documents in the core."""
+    for module in pkgutil.walk_packages(partitioning.__path__, "partitioning."):
+        import_module(module.name)
+    yield from _below(Document)
+
+
+def _below(of: type[Document]) -> Iterator[type[Document]]:
+    for kind in of.__subclasses__():
+        if kind.__module__.startswith("partitioning."):
+            yield kind
+        yield from _below(kind)
 
 
 def documents() -> Mapping[str, Document]:

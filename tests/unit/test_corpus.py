@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
-import partitioning
 from partitioning.documents.document import canonical, decode, digest, digest_of, encode, plain
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from partitioning.values import Document
 from partitioning.version import VERSION
-from tests.corpus import FOLDER
+from tests.corpus import FOLDER, kinds
 
 STORED = sorted(path for path in FOLDER.glob("*.json") if not path.name.endswith(".plain.json"))
 
 
-def kinds(of: type[Document] = Document) -> Iterator[type[Document]]:
-    """All kinds of documents in the core."""
-    for kind in of.__subclasses__():
-        if kind.__module__.startswith("partitioning."):
-            yield kind
-        yield from kinds(kind)
-
-
-for module in pkgutil.walk_packages(partitioning.__path__, "partitioning."):
-    import_module(module.name)
 KINDS = {kind.FORMAT: kind for kind in kinds()}
 
 

@@ -6,12 +6,29 @@ import doctest
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from cli.main import app
 from partitioning.kinds import Kind
+from tests.corpus import kinds
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FOLDERS = (
+    "partitioning",
+    "sources",
+    "spark_jobs",
+    "expectations",
+    "batches",
+    "plugins",
+    "cli",
+    "demo",
+    "bench",
+    "tests",
+)
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
@@ -44,6 +61,28 @@ def test_links_to_decisions_carry_their_numbers() -> None:
     assert any("ADR" in label for _, label, _ in links)
 
 
+def test_the_files_and_names_that_the_page_for_contributors_tells_of_are_there() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    files = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", page))
+    assert len(files) > 150
+    assert [file for file in files if not _files(file)] == []
+    named = re.findall(r"`(\w+)` in `([a-z_/]+\.py)`", page)
+    assert len(named) > 5
+    defined = r"^ *(?:def |class |){}\b"
+    assert [
+        (name, file)
+        for name, file in named
+        if not any(re.search(defined.format(name), path.read_text(), re.M) for path in _files(file))
+    ] == []
+
+
+def _files(name: str) -> list[Path]:
+    """The files that a page means: by a path from the root, or the core; by a name alone those of any folder."""
+    if "/" in name:
+        return [path for path in (ROOT / name, ROOT / "partitioning" / name) if path.is_file()]
+    return [path for folder in FOLDERS for path in (ROOT / folder).rglob(name)]
+
+
 def _first_line(path: Path) -> str:
     return path.read_text().partition("\n")[0]
 
@@ -56,3 +95,34 @@ def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
     if os.environ.get("COSET_REWRITE_GOLDEN") == "1":
         path.write_text(f"{head}| --- | --- | --- |\n{table}")
     assert rows == table, "COSET_REWRITE_GOLDEN=1 writes it anew"
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_the_commands_and_options_that_a_page_names_are_there(page: str) -> None:
+    assert [line for line in _commands((DOCS / page).read_text()) if not _there(line)] == []
+
+
+def test_the_changelog_names_the_commands_of_its_version_and_the_formats_of_documents() -> None:
+    changes = (DOCS / "upgrades.md").read_text().partition("## Changelog")[2]
+    new = {"forget", "hand-over", "accept-changes", "restore"}
+    assert {line.split()[1] for line in _commands(changes)} >= new
+    assert {"--take-away", "--begin-anew", "--go-on", "--json"} <= set(re.findall("--[a-z-]+", changes))
+    formats = {kind.FORMAT.removeprefix("coset.") for kind in kinds()}
+    assert formats <= set(re.findall("[a-z]+/[0-9]+", changes))
+
+
+def _commands(page: str) -> list[str]:
+    """Lines and code in sentences that begin as a command does."""
+    fenced = r"^```\w*\n(.*?)^```"
+    code = [line for block in re.findall(fenced, page, re.M | re.S) for line in block.splitlines()]
+    code += re.findall(r"`([^`]+)`", re.sub(fenced, "", page, flags=re.M | re.S))
+    return [line for line in code if re.match(r"(?:\$ |\.venv/bin/)?coset [a-z-]", line)]
+
+
+def _there(line: str) -> bool:
+    words = line.partition(" # ")[0].removeprefix("$ ").split()[1:]
+    group: Any = typer.main.get_command(app)
+    chosen = group if words[0].startswith("-") else group.commands.get(words[0])
+    options = {name for parameter in (chosen.params if chosen else ()) for name in parameter.opts}
+    asked = {word.partition("=")[0].rstrip(",") for word in words if word.startswith("--")}
+    return chosen is not None and asked <= options | {"--help"}
