@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from hashlib import sha256
 
 from partitioning.model.graph import Graph, Op, Step
@@ -14,6 +15,8 @@ from partitioning.model.streams import NullKeys, Stream
 from partitioning.values import Value
 
 _JOIN = re.compile(r" (LEFT|FULL) JOIN ")
+# How close in time records have to be stands in what is compiled alone. Only Coset's own SQL has the column @time.
+_NEAR = re.compile(r'"@time" - .+?"@time"\) <= ([0-9]+)')
 _AS = re.compile(r"\s+AS\s+(\S+)$", re.IGNORECASE)
 # Of these the first expression is a list of columns, of a cogroup each is.
 _LISTING = {Op.SELECT, Op.AGGREGATE, Op.JOIN, Op.PARTIAL, Op.COMBINE}
@@ -123,10 +126,11 @@ def _rows(step: Step) -> str:
         op, texts = Op.FILTER.value, tuple(f"({text}) IS NOT TRUE" for text in texts)
     if step.op is Op.JOIN:
         op = f"{''.join(f'{kind.lower()} ' for kind in _JOIN.findall(step.sql))}{op}"
+    within = f" within {timedelta(microseconds=int(near[1]))}" if (near := _NEAR.search(step.sql)) else ""
     # Partial results are combined by key afterwards, whichever task has made them.
     matters = step.op is not Op.PARTIAL and (step.rekeys or (step.keyed and step.op is not Op.TABLE))
     by = f" by {step.key} ({step.key_format})" if matters else ""
-    return f"{op} {', '.join(texts)}".rstrip() + by
+    return f"{op} {', '.join(texts)}".rstrip() + within + by
 
 
 def _columns(step: Step) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -116,6 +117,30 @@ def test_a_change_before_a_step_can_be_gone_on_with_or_begun_anew_with_by_name(c
     assert b'"anew":[' not in encode(after)
     assert decode(Plan, encode(anew), "plan") == anew
     assert explain(after, anew)[0].title == "Streams"
+
+
+def once(p: Pipeline, days: int) -> None:
+    write(p, running(views(p).distinct("dep_delay", time="at", within=timedelta(days=days), keep=timedelta(days=9))))
+
+
+def near(p: Pipeline, days: int) -> None:
+    others = p.stream("others", key="tailnum", partitions=4)
+    within, keep = timedelta(days=days), timedelta(days=9)
+    write(p, running(views(p).join_within(others, "others.dep_delay", times=("at", "at"), within=within, keep=keep)))
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (once, "distinct dep_delay, at within 1 day, 0:00:00 by tailnum (string)"),
+        (near, "join within 1 day, 0:00:00 by tailnum (string): others.dep_delay"),
+    ],
+)
+def test_how_close_in_time_is_seen_before_a_step(build: Callable[[Pipeline, int], None], says: str) -> None:
+    (finding,) = told(lambda p: build(p, 2), before=lambda p: build(p, 1))
+    assert f"changed from {says} to {says.replace('1 day', '2 days')}" in finding
+    assert "`coset plan p --go-on totals`" in finding
+    assert not next_batch(lambda p: build(p, 1), before=lambda p: build(p, 1)).on
 
 
 def other_branch(p: Pipeline) -> None:
