@@ -20,9 +20,6 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 
 ALLOWED = "COSET_IMPORTS"
-# What code of users may end with, however it ends; Ctrl-C is not its own.
-ENDS = (Exception, SystemExit)
-
 # Coset's own, and the folder of the deployed pipelines.
 _OWN = ("partitioning.planning.groups", "partitioning.planning.partitioners", "partitioning.samza", "dags.pipelines")
 _PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*")
@@ -83,11 +80,13 @@ def imported(path: str, where: str, *, tasks: bool = False) -> Any:
         raise Refused(Finding(Kind.IMPORT, f"{path!r} is not allowed to be called here", where, then, about(path=path)))
     try:
         found = getattr(importlib.import_module(module), name)
-    except ENDS as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         then = "put it into a module that is installed, or correct the path"
         if tasks:
             then = f"install it there, or ship it: COSET_SHIP={package}, set for the process that runs task groups"
-        what = f"{path!r} cannot be imported: {error}"
+        what = f"{path!r} cannot be imported: {_text(error)}"
         raise Refused(Finding(Kind.IMPORT, what, where, then, about(path=path))) from error
     if not callable(found):
         raise Refused(Finding(Kind.FUNCTION, f"{path} is no function", where, "name one", about(function=path)))
@@ -96,12 +95,13 @@ def imported(path: str, where: str, *, tasks: bool = False) -> Any:
 
 @contextmanager
 def called(kind: Kind, what: str, where: str, then: Then) -> Iterator[None]:
-    """Where code of users is called. Raises Refused for whatever it raises, and as they are for errors of Coset's."""
+    """Where code of users is called. Raises Refused for whatever it raises, however it ends; as they are for errors of
+    Coset's and for Ctrl-C, which is not its own."""
     try:
         yield
-    except CosetError:
+    except (CosetError, KeyboardInterrupt):
         raise
-    except ENDS as error:
+    except BaseException as error:
         raise Refused(Finding(kind, f"{what} {failed(error, ours=2)}", where, then, about(what=what))) from error
 
 
@@ -110,4 +110,12 @@ def failed(error: BaseException, *, ours: int = 1) -> str:
     frames = traceback.extract_tb(error.__traceback__)[ours:]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     line = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-    return f"failed: {type(error).__name__}: {error}{line}"
+    return f"failed: {type(error).__name__}: {_text(error)}{line}"
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; users' own may not even say that."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text cannot be made: {type(failure).__name__})"

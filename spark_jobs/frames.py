@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused, about
-from partitioning.imports import ENDS, failed, imported
+from partitioning.imports import failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Step
@@ -160,9 +160,9 @@ class Frames:
             try:
                 with _functions_of(self._spark):
                     made = function(*frames)
-            except (PySparkException, Py4JError, CosetError):
+            except (PySparkException, Py4JError, CosetError, KeyboardInterrupt):
                 raise
-            except ENDS as error:
+            except BaseException as error:
                 raise self._refused(failed(error), step, order) from error
             if not isinstance(made, DataFrame):
                 raise self._refused(f"gave no DataFrame but {type(made).__name__}", step, order)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, Refused
-from partitioning.imports import ENDS, failed, imported
+from partitioning.imports import failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
@@ -79,7 +79,9 @@ class FunctionStep:
         before = dict(os.environ)
         try:
             return self._function(given, *kept)
-        except ENDS as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             what = f"the function {self._step.function} {failed(error)}"
             first, records = (0, given) if kept else self._least(given)
             raise self._refused(what, first, records) from error
@@ -104,7 +106,9 @@ class FunctionStep:
     def _fails(self, given: pa.Table) -> bool:
         try:
             self._function(given)
-        except ENDS:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return True
         return False
 

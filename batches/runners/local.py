@@ -47,8 +47,11 @@ class Local:
 
     def __enter__(self) -> Local:
         if self._processes > 1:
-            self._pool = ProcessPoolExecutor(self._processes, _FORKED, _begin, (dict(os.environ),))
+            self._pool = self._new_pool()
         return self
+
+    def _new_pool(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self._processes, _FORKED, _begin, (dict(os.environ),))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -75,13 +78,15 @@ class Local:
         try:
             with _ctrl_c_held():
                 answers = self._pool.map(self._answer, sent)
-            processes = tuple(self._pool._processes.values())
             if self._cancelled:
                 # Who cancelled did not see the processes that were starting.
                 _kill(self._pool)
             return list(answers)
         except BrokenProcessPool as error:
-            what = f"a process that ran tasks ended {_how(processes)}"
+            # The next group is run by others.
+            broken, self._pool = self._pool, self._new_pool()
+            what = f"a process that ran tasks ended {_how(tuple(broken._processes.values()))}"
+            broken.shutdown()
             raise CosetError(Finding(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()))) from error
 
     def _answer_here(self, piece: bytes) -> bytes:

@@ -127,6 +127,10 @@ WRONG: Mapping[str, tuple[str, str]] = {
         "the function tests.functions:leaving failed: SystemExit: 0 (functions.py, line ",
         "of those it was given, first key 'key-12'",
     ),
+    "cancelled": (
+        "the function tests.functions:cancelled failed: CancelledError:  (functions.py, line ",
+        "of those it was given, first key 'key-12'",
+    ),
     "nothing": ("gave no pyarrow.Table but NoneType", "step 'scored', task views/0 of batch 0"),
     "without_key": ("there is no column k in what tests.functions:without_key gave: page, v, _offset", ""),
     "in_words": ("gave is not of the declared types: Failed to parse string: 'many'", ""),
@@ -168,11 +172,33 @@ def test_what_a_function_does_to_the_environment_ends_with_it(store: S3Store, tm
 def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name: str, how: str, store: S3Store) -> None:
     columns = {"k": "VARCHAR", "v": "BIGINT"}
     ref = planned(store, lambda views: views.process(getattr(functions, name), columns, name="scored"), "tasks(2)")
-    with Local(processes=2) as runner, pytest.raises(CosetError) as caught:
-        runner.group(ref, 0)
-    (finding,) = caught.value.findings
-    assert finding.what == f"a process that ran tasks ended {how}"
-    assert finding.where == "group 0 of batch 0 of scores, with the functions tests.functions:" + name
+    with Local(processes=2) as runner:
+        # The second has processes of its own again.
+        for group in range(2):
+            with pytest.raises(CosetError) as caught:
+                runner.group(ref, group)
+            (finding,) = caught.value.findings
+            assert finding.what == f"a process that ran tasks ended {how}"
+            assert finding.where == f"group {group} of batch 0 of scores, with the functions tests.functions:{name}"
+
+
+def test_a_group_after_one_whose_process_ended_is_run(store: S3Store) -> None:
+    def on_one_key(views: Flow) -> Flow:
+        columns = {"k": "VARCHAR", "v": "BIGINT"}
+        return views.filter("k = 'key-1'").process(functions.exiting_on_records, columns, name="scored")
+
+    ref = planned(store, on_one_key, "tasks(2)")
+    with Local(processes=2) as runner:
+        answers = [attempted(runner, ref, group) for group in range(2)]
+    assert sorted(answers) == ["ended", "run"]
+
+
+def attempted(runner: Local, ref: BatchRef, group: int) -> str:
+    try:
+        runner.group(ref, group)
+    except CosetError:
+        return "ended"
+    return "run"
 
 
 def test_what_the_process_of_tasks_lacks_is_told_of_that_process(

@@ -36,6 +36,21 @@ def failing(*_: object, **__: object) -> None:
     raise KeyError("no such shop")
 
 
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Untold(BaseException):
+    """Not an Exception, as what ends a coroutine, and without a text."""
+
+    def __str__(self) -> str:
+        raise ValueError("there is no text")
+
+
+def strange(*_: object, **__: object) -> None:
+    raise Untold
+
+
 class Partly:
     """A partitioner that fails in the part it is asked to fail in."""
 
@@ -73,7 +88,14 @@ CALLS: dict[str, tuple[Callable[[str], object], Kind]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["leaving", "failing"])
+WAYS = {
+    "leaving": ("SystemExit: 0", "sys.exit(0)"),
+    "failing": ("KeyError: 'no such shop'", 'raise KeyError("no such shop")'),
+    "strange": ("Untold: (its text cannot be made: ValueError)", "raise Untold"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("call", CALLS)
 def test_what_it_raises_is_a_finding_that_names_it(call: str, way: str) -> None:
     called, kind = CALLS[call]
@@ -81,13 +103,18 @@ def test_what_it_raises_is_a_finding_that_names_it(call: str, way: str) -> None:
         called(way)
     (finding,) = caught.value.findings
     assert finding.kind is kind
-    what = {"leaving": "failed: SystemExit: 0", "failing": "failed: KeyError: 'no such shop'"}[way]
-    assert what in finding.what
+    what, line = WAYS[way]
+    assert f"failed: {what}" in finding.what
     # The line of the user's own file, wherever that lies.
-    line = {"leaving": "sys.exit(0)", "failing": 'raise KeyError("no such shop")'}[way]
     number = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.strip() == line)
     assert f"(test_users_code.py, line {number})" in finding.what
     assert finding.then
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ctrl_c_is_not_its_own(call: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[call][0]("interrupted")
 
 
 def test_a_plan_that_is_stored_counts_though_its_partitioner_fails_to_hear_of_it() -> None:
