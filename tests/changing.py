@@ -6,21 +6,17 @@ hold the numbers of all records that arrived of its stream, each once.
 
 from __future__ import annotations
 
-import random
-import uuid
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from batches import publication, steps
+from batches import steps
 from batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
@@ -33,14 +29,26 @@ NAMES = ("views", "clicks", "logins")
 KEYS = 23
 
 
+def key_of(number: int) -> str:
+    """The key of a record."""
+    return f"key-{number % KEYS}"
+
+
 @dataclass
 class Topic:
-    """A topic, landed: its records' numbers, how many each partition got, and the files that were put aside."""
+    """A topic, landed: the numbers that its table has to hold when all is read, and those that no batch has read yet;
+    how many records each partition got, what each file has, and the files that were put aside.
+
+    `landed_by` is the partition count that the topic had when a file was landed.
+    """
 
     name: str
     count: int
     numbers: list[int] = field(default_factory=list)
+    unread: set[int] = field(default_factory=set)
     ends: dict[int, int] = field(default_factory=dict)
+    files: dict[str, list[int]] = field(default_factory=dict)
+    landed_by: dict[str, int] = field(default_factory=dict)
     aside: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -59,17 +67,19 @@ class World:
 
     def send(self, name: str, records: int) -> None:
         """Land so many new records, each in the partition of its key."""
-        topic, new = self.topics[name], dict[int, list[tuple[str, int]]]()
+        topic, new = self.topics[name], dict[int, list[int]]()
         for number in range(self._sent, self._sent + records):
-            key = f"key-{number % KEYS}"
-            new.setdefault(placement_hash(key) % topic.count, []).append((key, number))
+            new.setdefault(placement_hash(key_of(number)) % topic.count, []).append(number)
         self._sent += records
-        for partition, rows in new.items():
-            table = pa.table({"k": [key for key, _ in rows], "number": pa.array([n for _, n in rows], pa.int64())})
+        for partition, numbers in new.items():
+            keys = [key_of(number) for number in numbers]
+            table = pa.table({"k": keys, "number": pa.array(numbers, pa.int64())})
             end = topic.ends.get(partition, 0)
-            land_file(table, name, self.source, partition, end)
-            topic.ends[partition] = end + len(rows)
-            topic.numbers += [number for _, number in rows]
+            key = land_file(table, name, self.source, partition, end).removeprefix(f"{self.source}/")
+            topic.ends[partition] = end + len(numbers)
+            topic.numbers += numbers
+            topic.unread.update(numbers)
+            topic.files[key], topic.landed_by[key] = numbers, topic.count
 
     def recount(self, name: str, count: int, *, back: bool = True) -> None:
         """Let a topic have another partition count: files of partitions that vanish are moved away, and of those that
@@ -77,12 +87,12 @@ class World:
         topic, store = self.topics[name], S3Store(self.source)
         topic.count = count
         for entry in list(store.list(f"{name}/partition=")):
-            if _partition(entry.key) >= count:
+            if partition_in(entry.key) >= count:
                 data = store.get(entry.key)
                 assert data is not None
                 topic.aside[entry.key] = data
                 store.delete(entry.key)
-        for key in [key for key in topic.aside if back and _partition(key) < count]:
+        for key in [key for key in topic.aside if back and partition_in(key) < count]:
             store.put(key, topic.aside.pop(key))
 
     def pipeline(self) -> Pipeline:
@@ -90,7 +100,11 @@ class World:
         for name in self.read:
             stream = made.stream(name, key="k", partitions=self.topics[name].count)
             stream.select("number", name=f"of_{name}").write(name)
+            self.derive(stream, name)
         return made
+
+    def derive(self, stream: Flow, name: str) -> None:
+        """What else is made of a stream: nothing."""
 
     def plan(self, settings: Settings = DEFAULTS) -> BatchRef | None:
         """The next batch; none if there is nothing to do."""
@@ -118,88 +132,6 @@ class World:
             assert self.rows(name) == sorted(self.topics[name].numbers), name
 
 
-def _partition(key: str) -> int:
+def partition_in(key: str) -> int:
+    """The partition in whose folder a file lies."""
     return int(key.partition("/partition=")[2].partition("/")[0])
-
-
-# A change of a world, made by chance. Whoever adds one adds a function to the list.
-Change = Callable[[World, random.Random], None]
-
-
-def leaves_a_stream_out(world: World, chance: random.Random) -> None:
-    if len(world.read) > 1:
-        world.read.remove(chance.choice(world.read))
-
-
-def brings_a_stream(world: World, chance: random.Random) -> None:
-    """One that was left out, or that was never there."""
-    if missing := [name for name in NAMES if name not in world.read]:
-        world.read.append(chance.choice(missing))
-
-
-def recounts(world: World, chance: random.Random) -> None:
-    """Of a stream whose records were all read, as its vanished partitions could not be looked at."""
-    name = chance.choice(world.read)
-    world.batch()
-    world.recount(name, chance.choice((2, 3, 4, 6, 8)))
-
-
-def gives_a_batch_up(world: World, chance: random.Random) -> None:
-    """What it was to read is read by the next one, whatever the pipeline is then."""
-    if world.plan(Settings(limit=chance.choice((None, 3)))) is not None:
-        publication.abandon(Ledger(world.store, "changing"), "by chance")
-
-
-def moves_elsewhere(world: World, _: random.Random) -> None:
-    """All files as they are."""
-    before, world.source = S3Store(world.source), f"{world.store.root}/topics-{uuid.uuid4().hex[:8]}"
-    for entry in list(before.list("")):
-        S3Store(world.source).put(entry.key, before.get(entry.key) or b"")
-        before.delete(entry.key)
-
-
-def expires(world: World, chance: random.Random) -> None:
-    """The oldest files of a stream that was read to its end."""
-    name, store = chance.choice(world.read), S3Store(world.source)
-    world.batch()
-    for _, files in groupby(sorted(entry.key for entry in store.list(f"{name}/")), key=_partition):
-        keys = list(files)
-        for key in keys[: chance.randint(0, len(keys))]:
-            store.delete(key)
-    # A stream without any file is refused.
-    world.send(name, 40)
-
-
-CHANGES: Sequence[Change] = (
-    leaves_a_stream_out,
-    brings_a_stream,
-    recounts,
-    gives_a_batch_up,
-    moves_elsewhere,
-    expires,
-)
-
-
-def history(world: World, chance: random.Random, batches: int) -> Iterator[str]:
-    """Change, land and publish batch after batch; what was done, in a few words. In the end all streams are read."""
-    for name in world.read:
-        world.send(name, 7)
-    for batch in range(batches):
-        change = chance.choice(CHANGES)
-        change(world, chance)
-        for name in NAMES:
-            if records := chance.choice((0, 0, 5, 40)):
-                world.send(name, records)
-        for name in [name for name in world.read if not world.topics[name].numbers]:
-            world.send(name, 7)
-        limit = chance.choice((None, None, 3))
-        world.batch(Settings(limit=limit))
-        for name in world.read:
-            assert len(set(rows := world.rows(name))) == len(rows), (name, change.__name__)
-        counts = ", ".join(f"{name} in {world.topics[name].count}" for name in world.read)
-        yield f"{batch}: {change.__name__}; {counts}; at most {limit}"
-    for name in NAMES:
-        world.send(name, 7)
-    world.read = list(NAMES)
-    while world.batch() is not None:
-        yield "all streams to their ends"

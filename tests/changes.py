@@ -1,0 +1,380 @@
+"""A pipeline that is changed by chance from batch to batch, and what has to come of it.
+
+What a batch has to read, what its tables have to hold, and what is refused until it is asked for by name is worked out
+beside the product, by direct queries.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from batches import ends, publication, steps
+from batches.handing_over import hand_over
+from batches.planning import preview
+from batches.ref import BatchRef
+from partitioning.authoring.flow import Flow
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import S3Store
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.model.ends import What
+from partitioning.model.graph import Mode
+from partitioning.model.plan import Plan
+from partitioning.model.schemes import Scheme
+from partitioning.values import replace as with_values
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+from tests.branches import Branch, Wanted
+from tests.changing import NAMES, World, key_of, partition_in
+from tests.landed import land_file
+from tests.running import run_and_publish_unjudged
+
+PIPELINE, OTHER = "changing", "other"
+
+
+class Changing(World):
+    """A world whose pipeline has branches too; each of its batches is compared with what it had to do."""
+
+    def __init__(self, store: S3Store, docs: Path | None = None) -> None:
+        super().__init__(store, docs)
+        self.branches = list[Branch]()
+        self.left_out = list[Branch]()
+        self.wanted = Wanted()
+        # Whether steps go on with what they kept, where it may be asked that they do.
+        self.goes_on = True
+        # The streams of which it is known up to where they were read.
+        self.known = set[str]()
+        self.batches = 0
+        self._written = set[str]()
+        self._named = 0
+        self._given = dict[str, int]()
+
+    def next_name(self, what: str) -> str:
+        self._named += 1
+        return f"{what}{self._named}"
+
+    def derive(self, stream: Flow, name: str) -> None:
+        for branch in self.planned():
+            if branch.stream == name:
+                branch.add_to(stream)
+
+    def planned(self) -> list[Branch]:
+        """The branches of streams that are read."""
+        return [branch for branch in self.branches if branch.stream in self.read]
+
+    def unread(self) -> set[int]:
+        """What the next batch has to read, but for a limit."""
+        return set[int]().union(*(self.topics[name].unread for name in self.read))
+
+    def plan(self, settings: Settings = DEFAULTS) -> BatchRef | None:
+        """The next batch; none if there is nothing to do. What has to be asked for by name is refused, then asked."""
+        ref = super().plan(self._asking(settings))
+        assert ref is not None or not self.unread(), self.unread()
+        return ref
+
+    def refused(self, settings: Settings = DEFAULTS) -> list[Finding]:
+        """Why there is no next batch."""
+        with pytest.raises(Refused) as caught:
+            preview(self.pipeline(), self.store, settings)
+        return list(caught.value.findings)
+
+    def _asking(self, settings: Settings) -> Settings:
+        """These settings, with what they have to name: that it is refused otherwise is looked at."""
+        refusals = self.wanted.refusals(self.planned())
+        if not refusals:
+            return settings
+        if self.unread():
+            findings = self.refused(settings)
+            named = {step for step in refusals for finding in findings if _names(finding, step)}
+            assert named == set(refusals), (findings, refusals)
+            assert {finding.kind for finding in findings} == set(refusals.values()), findings
+        on = self._going_on(refusals)
+        anew = tuple(step for step in refusals if step not in on)
+        return with_values(settings, go_on=on, begin_anew=anew)
+
+    def _going_on(self, refusals: Mapping[str, Kind]) -> tuple[str, ...]:
+        """The steps that go on with what they kept, of those for which it may be asked."""
+        return tuple(
+            branch.keeps
+            for branch in self.planned()
+            if branch.keeps in refusals and self.goes_on and self.wanted.can_go_on(branch)
+        )
+
+    def batch(self, settings: Settings = DEFAULTS) -> Plan | None:
+        """What a batch does is compared with what it had to do."""
+        refusals = self.wanted.refusals(self.planned())
+        anew = [step for step in refusals if step not in self._going_on(refusals)]
+        before = {name: self.rows(name) for name in self.read}
+        plan = super().batch(settings)
+        if plan is None:
+            return None
+        self.batches += 1
+        self.known |= set(self.read)
+        self._written |= set(self.read)
+        read = {name: self._newly_read(name, before[name], settings.limit) for name in self.read}
+        self.wanted.after(self.planned(), read, anew)
+        for branch in self.planned():
+            there, wanted = Counter(self.counted(branch)), Counter(self.wanted.tables[branch.table])
+            assert there == wanted, (branch, {"too many": there - wanted, "missing": wanted - there})
+        return plan
+
+    def _newly_read(self, name: str, before: list[int], limit: int | None) -> list[int]:
+        """What a batch has read of a stream: without a limit all that nobody had read, and nothing else."""
+        topic, new = self.topics[name], Counter(self.rows(name))
+        new.subtract(Counter(before))
+        read = sorted(+new)
+        assert min(new.values(), default=0) >= 0, (name, new)
+        assert len(set(read)) == len(read), (name, read)
+        assert set(read) == topic.unread if limit is None else set(read) <= topic.unread, (name, read, topic.unread)
+        topic.unread -= set(read)
+        return read
+
+    def rows(self, name: str) -> list[int]:
+        """None of a stream that no batch has read."""
+        return super().rows(name) if name in self._written else []
+
+    def given(self, table: str, records: int) -> list[int]:
+        """A batch of another pipeline appends these numbers to the table of a stream."""
+        first = self._given.get(table, 0)
+        self._given[table] = first + records
+        numbers = [-1 - first - number for number in range(records)]
+        rows = pa.table({"k": [key_of(number) for number in numbers], "number": pa.array(numbers, pa.int64())})
+        land_file(rows, f"others_{table}", f"{self.store.root}/others", 0, first)
+        ref = steps.plan(self.other(table), self.store.root)[0]
+        assert ref is not None
+        run_and_publish_unjudged(ref)
+        return numbers
+
+    def other(self, table: str) -> Pipeline:
+        """Another pipeline that writes to the table of a stream."""
+        made = Pipeline(OTHER, source=f"{self.store.root}/others")
+        made.stream(f"others_{table}", key="k", partitions=1).select("number", name="given").write(table)
+        return made
+
+    def counted(self, branch: Branch) -> list[tuple[str, int, int]]:
+        """The rows in the table of a branch."""
+        log = DeltaTable(folder(self.store.root, branch.table), storage_options=storage_options())
+        key = "k" if branch.by == "k" else "by"
+        columns = log.to_pyarrow_table(columns=[key, "n", "total"])
+        return sorted(zip(*(columns[name].to_pylist() for name in columns.column_names), strict=True))
+
+
+def _names(finding: Finding, step: str) -> bool:
+    return finding.where.startswith((f"step {step!r}", f"state of {step},"))
+
+
+# A change of a world, made by chance. Whoever adds one adds a function to the list.
+Change = Callable[[Changing, random.Random], None]
+
+
+def leaves_a_stream_out(world: Changing, chance: random.Random) -> None:
+    if len(world.read) > 1:
+        world.read.remove(chance.choice(world.read))
+
+
+def brings_a_stream(world: Changing, chance: random.Random) -> None:
+    """One that was left out, or that was never there."""
+    if missing := [name for name in NAMES if name not in world.read]:
+        world.read.append(chance.choice(missing))
+
+
+def recounts(world: Changing, chance: random.Random) -> None:
+    """Of a stream whose records were all read, as its vanished partitions could not be looked at."""
+    name = chance.choice(world.read)
+    world.batch()
+    world.recount(name, chance.choice((2, 3, 4, 6, 8)))
+
+
+def gives_a_batch_up(world: Changing, chance: random.Random) -> None:
+    """What it was to read is read by the next one, whatever the pipeline is then."""
+    if world.plan(Settings(limit=chance.choice((None, 3)))) is not None:
+        publication.abandon(Ledger(world.store, PIPELINE), "by chance")
+
+
+def moves_elsewhere(world: Changing, _: random.Random) -> None:
+    """All files as they are."""
+    before, world.source = S3Store(world.source), f"{world.store.root}/topics-{uuid.uuid4().hex[:8]}"
+    for entry in list(before.list("")):
+        S3Store(world.source).put(entry.key, before.get(entry.key) or b"")
+        before.delete(entry.key)
+
+
+def expires(world: Changing, chance: random.Random) -> None:
+    """The oldest files of a stream that was read to its end."""
+    name, store = chance.choice(world.read), S3Store(world.source)
+    world.batch()
+    for _, files in groupby(sorted(entry.key for entry in store.list(f"{name}/")), key=partition_in):
+        keys = list(files)
+        for key in keys[: chance.randint(0, len(keys))]:
+            store.delete(key)
+    # A stream without any file is refused.
+    world.send(name, 40)
+
+
+def forgets(world: Changing, chance: random.Random) -> None:
+    """Up to where a stream was read, or of what; all of it whose files are there is counted once more."""
+    if not world.known:
+        return
+    topic, store = world.topics[chance.choice(sorted(world.known))], S3Store(world.source)
+    ledger = Ledger(world.store, PIPELINE)
+    if chance.random() < 0.3:
+        ends.forget(ledger, topic.name, None, What.SOURCE, "by chance")
+        return
+    there = [entry.key for entry in store.list(f"{topic.name}/")]
+    # Files of another count would lie wrong, and a partition without files would begin at 0.
+    if topic.aside or {partition_in(key) for key in there} != set(range(topic.count)):
+        return
+    if any(topic.landed_by[key] != topic.count for key in there):
+        return
+    partition = chance.choice((None, *range(topic.count)))
+    ends.forget(ledger, topic.name, partition, What.POSITION, "by chance")
+    again = {n for key in there if partition in (None, partition_in(key)) for n in topic.files[key]}
+    topic.numbers += again - topic.unread
+    topic.unread |= again
+    if partition is None:
+        world.known.remove(topic.name)
+
+
+def adds_a_branch(world: Changing, chance: random.Random) -> None:
+    if len(world.branches) < 4:
+        made = world.next_name("t"), world.next_name("s")
+        mode, running, by = chance.choice(list(Mode)), chance.random() < 0.7, chance.choice(("k", *BY))
+        world.branches.append(Branch(chance.choice(world.read), *made, mode, running, by))
+
+
+def leaves_a_branch_out(world: Changing, chance: random.Random) -> None:
+    if world.branches:
+        world.branches.remove(branch := chance.choice(world.branches))
+        world.left_out.append(branch)
+
+
+def brings_a_branch_back(world: Changing, chance: random.Random) -> None:
+    if world.left_out:
+        branch = chance.choice(world.left_out)
+        if branch.step not in {other.step for other in world.branches}:
+            world.left_out.remove(branch)
+            world.branches.append(branch)
+
+
+BY = "'five-' || (number % 5)", "'seven-' || (number % 7)", "'long-' || k"
+WHERE = "true", "number % 2 = 0", "number % 3 = 1", "k <> 'key-7'"
+
+
+def renames_a_step(world: Changing, chance: random.Random) -> None:
+    """To a new name, or one that it or another had once."""
+    _change(world, chance, step=chance.choice((world.next_name("s"), "once", "twice")))
+
+
+def changes_a_filter(world: Changing, chance: random.Random) -> None:
+    _change(world, chance, where=chance.choice(WHERE))
+
+
+def changes_a_measure(world: Changing, chance: random.Random) -> None:
+    _change(world, chance, measure=chance.choice(("sum", "max")))
+
+
+def rekeys(world: Changing, chance: random.Random) -> None:
+    _change(world, chance, lambda branch: branch.by != "k", by=chance.choice(BY))
+
+
+def changes_a_mode(world: Changing, chance: random.Random) -> None:
+    """Where the rows would lie otherwise that is refused, and another table is written, as it says."""
+    if (branch := _change(world, chance, mode=chance.choice(list(Mode)))) and world.wanted.has_another_mode(branch):
+        if branch.stream in world.read:
+            assert {finding.kind for finding in world.refused()} == {Kind.TABLE_MODE}
+        world.branches[-1] = replace(branch, table=world.next_name("t"))
+
+
+def _change(
+    world: Changing, chance: random.Random, which: Callable[[Branch], bool] = lambda _: True, **changes: object
+) -> Branch | None:
+    """Change a branch, which is the last one then; none if its step would have another's name."""
+    if not (choices := [branch for branch in world.branches if which(branch)]):
+        return None
+    branch = chance.choice(choices)
+    if any(other.step == changes.get("step") for other in world.branches):
+        return None
+    world.branches.remove(branch)
+    world.branches.append(replace(branch, **changes))  # type: ignore[arg-type]
+    return world.branches[-1]
+
+
+def hands_over(world: Changing, chance: random.Random) -> None:
+    """The table of a stream, to a pipeline that appends rows to it and gives it back; meanwhile the stream may be left
+    out."""
+    table = chance.choice(sorted(world.known) or [""])
+    if not table:
+        return
+    hand_over(world.store, table, PIPELINE, OTHER, who="me", why="by chance")
+    world.topics[table].numbers += world.given(table, chance.randint(1, 9))
+    if table in world.read:
+        assert {finding.kind for finding in world.refused()} == {Kind.TABLE_OWNER}
+        if len(world.read) > 1 and chance.random() < 0.5:
+            world.read.remove(table)
+            world.batch()
+            world.read.append(table)
+    hand_over(world.store, table, OTHER, PIPELINE, who="me", why="by chance")
+    with pytest.raises(Refused) as caught:
+        preview(world.other(table), world.store)
+    assert {finding.kind for finding in caught.value.findings} == {Kind.TABLE_OWNER}
+
+
+CHANGES: Sequence[Change] = (
+    leaves_a_stream_out,
+    brings_a_stream,
+    recounts,
+    gives_a_batch_up,
+    moves_elsewhere,
+    expires,
+    forgets,
+    adds_a_branch,
+    leaves_a_branch_out,
+    brings_a_branch_back,
+    renames_a_step,
+    changes_a_filter,
+    changes_a_measure,
+    rekeys,
+    changes_a_mode,
+    hands_over,
+)
+SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
+
+
+def history(world: Changing, chance: random.Random, batches: int) -> Iterator[str]:
+    """Change, land and publish batch after batch; what was done, in a few words. In the end all streams are read."""
+    for name in world.read:
+        world.send(name, 7)
+    for _ in range(2):
+        adds_a_branch(world, chance)
+    for batch in range(batches):
+        changes = chance.choices(CHANGES, k=chance.choice((1, 1, 2)))
+        for change in changes:
+            change(world, chance)
+        for name in NAMES:
+            if records := chance.choice((0, 0, 5, 40)):
+                world.send(name, records)
+        for name in [name for name in world.read if not world.topics[name].numbers]:
+            world.send(name, 7)
+        limit, scheme = chance.choice((None, None, 3)), chance.choice(SCHEMES)
+        world.goes_on = chance.random() < 0.5
+        counts = ", ".join(f"{name} in {world.topics[name].count}" for name in world.read)
+        named = " and ".join(change.__name__ for change in changes)
+        yield f"{batch}: {named}; {counts}; {world.planned()}; at most {limit}, {scheme}"
+        world.batch(Settings(limit=limit, scheme=Scheme.parse(scheme) if scheme else None))
+    for name in NAMES:
+        world.send(name, 7)
+    world.read = list(NAMES)
+    while world.batch() is not None:
+        yield "all streams to their ends"
