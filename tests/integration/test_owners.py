@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
+from batches import steps
 from batches.compaction import compact
 from batches.planning import preview, take_up
 from batches.publication import decide, publish
 from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Refused
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.forked import at_once
+from tests.landed import land_table
+from tests.running import run_and_publish
 
 FIRST_ENTRY = "tables/delays/_delta_log/00000000000000000000.json"
 
@@ -159,6 +166,129 @@ def test_a_table_of_an_older_version_that_several_wrote_is_of_nobody_until_it_is
     assert handed.exit_code == 0, handed.output
     decide(ledger, second := planned(pipeline(), 1, first), 0, PASSED)
     publish(ledger, second)
+
+
+def handed_over(store: S3Store, before: str, to: str, table: str = "delays") -> None:
+    done = coset(store, "hand-over", table, "--from", before, "--to", to, "--why", "its turn")
+    assert done.exit_code == 0, done.output
+
+
+def kinds(plan: Callable[[], object]) -> set[Kind]:
+    with pytest.raises(Refused) as caught:
+        plan()
+    return {finding.kind for finding in caught.value.findings}
+
+
+def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: S3Store, tmp_path: Path) -> None:
+    late.arrive(store, 0, 10)
+    late.published(store)
+    handed_over(store, "late", "other")
+    ref, _ = steps.plan(other(store), store.root)
+    assert ref is not None
+    run_and_publish(ref, tmp_path)
+    late.arrive(store, 10, 10)
+    for plan in (take_up, preview):
+        assert kinds(partial(plan, late.pipeline(store.root), store)) == {Kind.TABLE_OWNER}
+    handed_over(store, "other", "late")
+    late.published(store)
+    late.arrive(store, 20, 10)
+    late.published(store)
+    # A batch of `late` is made by hand, and has forty.
+    assert len(rows(store.root)) == 40 + 10 + 40 + 40
+    assert kinds(partial(take_up, other(store), store)) == {Kind.TABLE_OWNER}
+
+
+class Totals:
+    """Two pipelines that upsert totals by tail number to one table, each of flights of its own."""
+
+    def __init__(self, store: S3Store, docs: Path) -> None:
+        self.store = store
+        self._docs = docs
+
+    def pipeline(self, name: str) -> Pipeline:
+        made = Pipeline(name, source=self.store.root)
+        flights = made.stream(f"of_{name}", key="tailnum", partitions=4)
+        counted = flights.aggregate("count(*) AS n", name="counted")
+        counted.combine("sum(n)::BIGINT AS n", running=True, name="totals").write("totals", mode="upsert")
+        return made
+
+    def arrive(self, name: str, *tails: str) -> None:
+        table = pa.table({"tailnum": list(tails), "delay": pa.array([1] * len(tails), pa.int64())})
+        land_table(table, f"of_{name}", self.store.root, key="tailnum", partitions=4)
+
+    def publish(self, name: str, settings: Settings = DEFAULTS) -> None:
+        ref, _ = steps.plan(self.pipeline(name), self.store.root, settings)
+        assert ref is not None
+        run_and_publish(ref, self._docs)
+
+    def refused(self, name: str) -> list[Finding]:
+        with pytest.raises(Refused) as caught:
+            preview(self.pipeline(name), self.store)
+        return list(caught.value.findings)
+
+    def rows(self) -> dict[str, int]:
+        there = delta(self.store, "totals").to_pyarrow_table()
+        return dict(zip(there["tailnum"].to_pylist(), there["n"].to_pylist(), strict=True))
+
+
+TAILS = [f"N{number}" for number in range(40)]
+
+
+@pytest.fixture
+def totals(store: S3Store, tmp_path: Path) -> Totals:
+    """A table of `one`, which gives it to `two`, for which flights have arrived."""
+    made = Totals(store, tmp_path)
+    made.arrive("one", *TAILS)
+    made.publish("one")
+    handed_over(store, "one", "two", "totals")
+    made.arrive("two", "N1", "N77")
+    return made
+
+
+def test_a_new_owner_whose_step_keeps_nothing_empties_a_table_only_if_that_is_asked_for(totals: Totals) -> None:
+    (finding,) = totals.refused("two")
+    assert finding.kind is Kind.STATE_BEGINS
+    assert finding.what.endswith("table 'totals' has 40 rows and would have only those of keys that come from now on")
+    assert finding.where == "step 'totals', which no batch had"
+    assert "--begin-anew totals`" in finding.then
+    assert len(totals.rows()) == 40
+    totals.publish("two", Settings(begin_anew=("totals",)))
+    assert totals.rows() == {"N1": 1, "N77": 1}
+
+
+def test_rows_that_another_owner_upserted_do_not_go_in_silence(totals: Totals) -> None:
+    totals.publish("two", Settings(begin_anew=("totals",)))
+    assert {finding.kind for finding in totals.refused("one")} == {Kind.TABLE_OWNER}
+    handed_over(totals.store, "two", "one", "totals")
+    totals.arrive("one", "N2")
+    (finding,) = totals.refused("one")
+    assert finding.kind is Kind.TABLE_CHANGED
+    assert finding.what.startswith("version 3 of the table is none of pipeline 'one': batch 0 of pipeline 'two', ")
+    assert {finding.kind for finding in totals.refused("two")} == {Kind.TABLE_OWNER}
+    # What it says first: its own rows come back.
+    version = re.search(r"\.restore\((\d+)\)`", finding.then)
+    assert version
+    delta(totals.store, "totals").restore(int(version[1]))
+    totals.publish("one")
+    assert totals.rows() == dict.fromkeys(TAILS, 1) | {"N2": 2}
+    totals.arrive("one", "N3")
+    totals.publish("one")
+    assert totals.rows() == dict.fromkeys(TAILS, 1) | {"N2": 2, "N3": 2}
+
+
+def test_rows_that_another_owner_upserted_stay_if_that_is_asked_for(totals: Totals) -> None:
+    totals.publish("two", Settings(begin_anew=("totals",)))
+    handed_over(totals.store, "two", "one", "totals")
+    totals.arrive("one", "N2")
+    (finding,) = totals.refused("one")
+    assert "`coset accept-changes totals --up-to 4 --why '…'`" in finding.then
+    done = coset(totals.store, "accept-changes", "totals", "--up-to", "4", "--why", "both are right")
+    assert done.exit_code == 0, done.output
+    totals.publish("one")
+    assert totals.rows()["N2"] == 2
+    totals.arrive("one", "N3")
+    totals.publish("one")
+    assert totals.rows()["N3"] == 2
 
 
 def test_a_table_that_has_rows_of_nobody_knows_whom_is_refused(store: S3Store) -> None:
