@@ -14,12 +14,13 @@ from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
+from batches.delta import newest_in
 from batches.tables import Logs, opened
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.graph import Write
+from partitioning.model.graph import Mode, Write
 from partitioning.sections import many
 from spark_jobs.table_schema import folder
 
@@ -44,9 +45,13 @@ class _Entry:
         return bool(self.info.get("coset.pipeline", self.application.partition(":")[0]) == pipeline)
 
     @property
-    def settles(self) -> int:
+    def accepts(self) -> int:
         """Up to which version somebody has said that it is right."""
-        return self.version if _HANDED_OVER in self.info else int(self.info.get(_ACCEPTED, -1))
+        return int(self.info.get(_ACCEPTED, -1))
+
+    @property
+    def is_handed_over(self) -> bool:
+        return _HANDED_OVER in self.info
 
 
 def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: Logs) -> None:
@@ -55,7 +60,7 @@ def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: 
     for write in writes:
         with opened(folder(store.root, write.table), logs) as table:
             if table is not None:
-                findings.extend(_changes(store, table, write.table, pipeline))
+                findings.extend(_changes(store, table, write, pipeline))
     if findings:
         raise Refused(*findings)
 
@@ -84,15 +89,18 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
         )
 
 
-def _changes(store: Store, table: DeltaTable, name: str, pipeline: str) -> Iterator[Finding]:
-    entries, lost = _entries(store, table, name, pipeline)
-    where, newest = table.table_uri.rstrip("/"), table.version()
+def _changes(store: Store, table: DeltaTable, write: Write, pipeline: str) -> Iterator[Finding]:
+    entries, lost = _entries(store, table, write, pipeline)
+    name, where, newest = write.table, table.table_uri.rstrip("/"), table.version()
     batches = [entry.version for entry in entries if entry.is_batch(pipeline)]
     others = _still_there(entries, pipeline)
     accepted = AcceptChanges(name, newest)
     then: Then = accepted
     if others and not any(batch > others[0].version for batch in batches):
-        restore = f'`DeltaTable("{where}", storage_options=…).restore({others[0].version - 1})`'
+        # What is restored is the owner too.
+        handed = {entry.version for entry in entries if entry.is_handed_over}
+        before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)
+        restore = f'`DeltaTable("{where}", storage_options=…).restore({before})`'
         then = (f"take it back: {restore}; or, if it is to stay, ", accepted)
     for entry in others:
         what = f"version {entry.version} of the table is none of pipeline {pipeline!r}: {_told(entry)}"
@@ -103,19 +111,24 @@ def _changes(store: Store, table: DeltaTable, name: str, pipeline: str) -> Itera
         yield Finding(Kind.TABLE_CHANGED, what, where, look, about(table=name, lost=lost))
 
 
-def _entries(store: Store, table: DeltaTable, name: str, pipeline: str) -> tuple[list[_Entry], int | None]:
-    """The entries to look at, oldest first; and the version that is gone, if it is gone before any batch was found."""
+def _entries(store: Store, table: DeltaTable, write: Write, pipeline: str) -> tuple[list[_Entry], int | None]:
+    """The entries to look at, oldest first; and the version that is gone, if it is gone before any batch was found.
+
+    Who hands a table over says that its rows are right. A pipeline that has upserted to it before is told of them all
+    the same: what it keeps does not know of them, and would write over them.
+    """
+    handing_settles = write.mode is not Mode.UPSERT or newest_in(table, pipeline, write.table) is None
     found, settled, batches = list[_Entry](), -1, 0
     for version in range(table.version(), -1, -1):
         if version <= settled or batches == 2:
             break
-        data = store.get(f"tables/{name}/_delta_log/{version:020}.json")
+        data = store.get(f"tables/{write.table}/_delta_log/{version:020}.json")
         if data is None:
             return found[::-1], None if batches else version
         entry = _entry(version, data)
         found.append(entry)
         batches += entry.is_batch(pipeline)
-        settled = max(settled, entry.settles)
+        settled = max(settled, entry.accepts, version if handing_settles and entry.is_handed_over else -1)
     return [entry for entry in found[::-1] if entry.version > settled], None
 
 
@@ -168,6 +181,8 @@ def _told(entry: _Entry) -> str:
     info = entry.info
     mode = info.get("operationParameters", {}).get("mode") if info.get("operation") == "WRITE" else None
     said = [f"{info.get('operation', 'something')}{f' ({mode})' if mode else ''}"]
+    if "coset.plan" in info:
+        said = [f"batch {info['coset.plan']} of pipeline {info['coset.pipeline']!r}"]
     if stamp := info.get("timestamp"):
         said.append(f"at {datetime.fromtimestamp(stamp / 1000, UTC):%Y-%m-%d %H:%M} UTC")
     if by := info.get("userName") or info.get("engineInfo"):

@@ -84,19 +84,19 @@ def settled(
     """
     findings = list(_unknown(now, published, settings))
     anew, on = list[str](), list[str]()
-    if published is not None:
-        before = graph_of(published)
-        written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
-        written |= rows or {}
-        written = {table: count for table, count in written.items() if count != 0}
-        for beginning in beginnings(now, before, written):
-            if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
-                on.append(beginning.step)
-            elif beginning.step in settings.begin_anew:
-                anew.append(beginning.step)
-            else:
-                findings.extend(_findings(pipeline, beginning, published, now, written))
-        findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
+    # Of a pipeline that has published nothing, a table may have been another's.
+    before = graph_of(published) if published else Graph((), (), ())
+    written: dict[str, int | None] = dict.fromkeys(write.table for write in before.writes)
+    written |= rows or {}
+    written = {table: count for table, count in written.items() if count != 0}
+    for beginning in beginnings(now, before, written):
+        if beginning.step in settings.go_on and beginning.changes and not beginning.itself:
+            on.append(beginning.step)
+        elif beginning.step in settings.begin_anew:
+            anew.append(beginning.step)
+        else:
+            findings.extend(_findings(pipeline, beginning, published, now, written))
+    findings.extend(_not_kept_any_more(pipeline, streams, before, settings))
     if findings:
         raise Refused(*findings)
     return Settled(tuple(anew), tuple(on))
@@ -119,9 +119,9 @@ def _unknown(now: Graph, published: Plan | None, settings: Settings) -> Iterator
 
 
 def _findings(
-    pipeline: str, beginning: Beginning, published: Plan, now: Graph, written: Mapping[str, int | None]
+    pipeline: str, beginning: Beginning, published: Plan | None, now: Graph, written: Mapping[str, int | None]
 ) -> Iterator[Finding]:
-    name = beginning.step
+    name, last = beginning.step, f"batch {published.batch}" if published else ""
     fates = "; ".join(_fate(write, name, written[write.table]) for write in beginning.tables)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
@@ -129,7 +129,7 @@ def _findings(
         yield Finding(
             Kind.STATE_BEGINS,
             f"the step keeps nothing yet, and is to begin with nothing; {fates}",
-            f"step {name!r}, which batch {published.batch} did not have",
+            f"step {name!r}, which {last} did not have" if last else f"step {name!r}, which no batch had",
             (back, *anew),
             about(step=name, renamed=beginning.renamed, tables=[write.table for write in beginning.tables]),
         )
@@ -154,7 +154,7 @@ def _findings(
         yield Finding(
             Kind.STATE_CHANGED,
             f"its {noun} changed from {was} to {is_now}",
-            f"state of {name}, left by batch {published.batch}",
+            f"state of {name}, left by {last}",
             then,
             about(noun=noun, was=was, now_is=is_now),
         )
