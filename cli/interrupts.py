@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _LOOKED_AT_EVERY_SECONDS = 0.05
 # An import that takes longer is interrupted where it is; so is any by a second Ctrl-C.
 _PATIENCE_SECONDS = 2.0
 _IMPORTING = "<frozen importlib._bootstrap>"
+
+
+@contextmanager
+def told_by_the_exit_code() -> Iterator[None]:
+    """Ctrl-C ends the process with the exit code that a shell gives for it, and without a traceback."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Ctrl-C waits for the end, while the command itself is imported."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        with told_by_the_exit_code():
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def hold_while_importing() -> None:

@@ -6,11 +6,14 @@ import gc
 import signal
 import sys
 
-from cli import interrupts, open_files, streams
-from cli.app import app
+from cli import interrupts
 
-# In the order in which they are listed.
-from cli.commands import batches, backfills, upkeep  # isort: skip
+with interrupts.put_off():
+    from cli import open_files, streams
+    from cli.app import app
+
+    # In the order in which they are listed.
+    from cli.commands import batches, backfills, upkeep  # isort: skip
 
 __all__ = ["app", "backfills", "batches", "main", "upkeep"]
 
@@ -24,7 +27,8 @@ def main() -> None:
     open_files.raise_limit()
     # So that a terminated command, too, ends what it started.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    app()
+    with interrupts.told_by_the_exit_code():
+        app()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -114,3 +115,39 @@ def test_a_second_ctrl_c_waits_for_nothing(tmp_path: Path) -> None:
     said, took = interrupted("time.sleep(60)", tmp_path, 0.2, 0.2)
     assert said == "interrupted False"
     assert took < 1.5
+
+
+SLOW = """
+import sys, time
+print("imports", flush=True)
+time.sleep(1)
+sys.path.remove({folder!r})
+del sys.modules["typer"]
+import typer
+"""
+
+
+def test_ctrl_c_while_the_command_itself_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(SLOW.format(folder=str(tmp_path)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *WORDS],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        # What runs in the background of a script has it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "imports\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 130
+
+
+def test_ctrl_c_before_a_command_begins_ends_it_without_a_traceback() -> None:
+    lines = (
+        "import os, signal; from cli import main; main.app = lambda: os.kill(os.getpid(), signal.SIGINT); main.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
