@@ -35,9 +35,9 @@ def load(named: str) -> Pipeline:
         # What the file prints is none of what a command was asked for.
         with redirect_stdout(sys.stderr):
             loader.exec_module(module)
-    except CosetError:
+    except (CosetError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise Refused(
             Finding(
                 Kind.PIPELINE_FAILS,

@@ -345,6 +345,7 @@ def test_with_json_a_refusal_is_json(landed: S3Store) -> None:
     [
         ("import partitioning\n\n1 / 0\n", "ZeroDivisionError: division by zero", ":3"),
         ("pipeline = (\n", "SyntaxError", ":1"),
+        ("from asyncio import CancelledError\n\nraise CancelledError\n", "CancelledError", ":3"),
         ("import nothing_like_it\n", "No module named 'nothing_like_it'", ":1"),
         ("other = 1\n", "the file defines no `pipeline`", "file.py"),
     ],
