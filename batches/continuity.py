@@ -10,16 +10,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from batches.backfills.backfill import backfills
 from batches.delta import Held, held
 from batches.ends import ends_before
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import Ends, Read
+from partitioning.model.ends import End, Ends, Read
 from partitioning.model.gaps import Explained, planned_gaps
-from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.values import Value, replace
 from sources.beginnings import earlier
 
 
@@ -32,8 +33,9 @@ class Continuity:
     batches have read it, `asked` where a first batch was asked to begin, `found` where it begins, if that
     is earlier than the plan says; all three may be missing. How many offsets are `missing` by the plan; how many its
     files `lack`, of which nobody explains so many (`unexplained`); and the first such gap (`gap`).
-    `remembered`: stream, partition; up to where it was read by the plan (`plan_end`, `plan_batch`), and by the ledger
-    (`ledger_end`, `ledger_batch`); two of them may be missing.
+    `remembered`: stream, partition, which is missing for what is remembered of the stream as a whole; up to where it
+    was read by the plan (`plan_end`, `plan_batch`), and by the ledger (`ledger_end`, `ledger_batch`); what else is
+    not remembered as it was (`differs`). All of them may be missing.
     `tables`: table; the batch and plan that it holds by its log (`log_batch`, `log_plan`), and those that the ledger
     published last to it (`ledger_batch`, `ledger_plan`); all may be missing. A table that
     has later batches, as in a backfill, or this very one, has none.
@@ -48,7 +50,7 @@ def continuity(ledger: Ledger, plan: Plan) -> Continuity:
     """What a batch has to go on from, read anew. Raises Refused if the ledger or a log cannot be read."""
     published, before = ledger.published_before(plan.batch), ends_before(ledger, plan.batch)
     return Continuity(
-        _ends(ledger, plan, published, before), _remembered(plan, before), _tables(ledger, plan, published)
+        _ends(ledger, plan, published, before), _remembered(ledger, plan, before), _tables(ledger, plan, published)
     )
 
 
@@ -123,22 +125,77 @@ def _end_in(plan: Plan | None, stream: str, partition: int) -> int | None:
     return read.partitions[partition].end if read and partition < len(read.partitions) else None
 
 
-def _remembered(plan: Plan, before: Ends) -> pd.DataFrame:
+def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
     after = before.then(Ends.by(plan.batch, plan.streams))
     # A plan of an older version remembers nothing, and is not gone on from without asking the plans before it.
     by_plan = _by_partition(plan.remembered) if isinstance(plan.remembered, tuple) else {}
     by_ledger = _by_partition(after.remembered()) if isinstance(plan.remembered, tuple) else {}
-    nothing = None, None
+    others = _Others(ledger)
     rows = [
-        (partition.stream, partition.partition, *by_plan.get(partition, nothing), *by_ledger.get(partition, nothing))
-        for partition in sorted(by_plan.keys() | by_ledger.keys())
+        {
+            "stream": stream,
+            "partition": number,
+            **_figures("plan", by_plan.get((stream, number))),
+            **_figures("ledger", by_ledger.get((stream, number))),
+            "differs": others.differs(by_plan.get((stream, number)), by_ledger.get((stream, number))),
+        }
+        for stream, number in sorted(by_plan.keys() | by_ledger.keys())
     ]
     numbers = dict.fromkeys(("partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"), "Int64")
-    return pd.DataFrame(rows, columns=["stream", *numbers]).astype(numbers | {"stream": "string"})
+    columns = ["stream", *numbers, "differs"]
+    frame = pd.DataFrame(rows, columns=columns).astype(numbers | {"stream": "string", "differs": "string"})
+    return frame.assign(partition=frame["partition"].replace(_ALL, pd.NA))
 
 
-def _by_partition(reads: Sequence[Read]) -> dict[StreamPartition, tuple[int, int]]:
-    return {StreamPartition(read.name, end.partition): (end.end, end.batch) for read in reads for end in read.ends}
+# In place of a partition's number: the stream, of which it may be remembered what is no partition's.
+_ALL = -1
+_Remembered = tuple[Read, End | None]
+
+
+def _by_partition(reads: Sequence[Read]) -> dict[tuple[str, int], _Remembered]:
+    streams: dict[tuple[str, int], _Remembered] = {(read.name, _ALL): (read, None) for read in reads}
+    return streams | {(read.name, end.partition): (read, end) for read in reads for end in read.ends}
+
+
+def _figures(whose: str, remembered: _Remembered | None) -> dict[str, int | None]:
+    end = remembered[1] if remembered else None
+    return {f"{whose}_end": end.end if end else None, f"{whose}_batch": end.batch if end else None}
+
+
+class _Others:
+    """What may be remembered of backfills as well: a swap between a plan and its check changes whose files count."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger.original or ledger
+
+    def differs(self, by_plan: _Remembered | None, by_ledger: _Remembered | None) -> str | None:
+        """What else than the position is remembered otherwise."""
+        if by_plan is None or by_ledger is None:
+            return None if by_plan is by_ledger else "the stream"
+        (read, end), (known, known_end) = by_plan, by_ledger
+        if end is None or known_end is None:
+            wrong = _unlike(read, known, ("declared", "batch", "columns", "required", "topic"))
+            return None if not wrong or self._is_of_a_backfill(read, known) else wrong
+        wrong = _unlike(end, known_end, ("beginning", "epoch"))
+        if wrong or end.files == known_end.files:
+            return wrong
+        read_so = (plan.ends.end(read.name, end.partition) for plan in self._plans(known_end.batch))
+        return None if any(other and other.files[-1:] == end.files for other in read_so) else "files"
+
+    def _is_of_a_backfill(self, read: Read, known: Read) -> bool:
+        read_so = (plan.ends.stream(read.name) for plan in self._plans(known.batch))
+        with_ends = (replace(other, ends=read.ends, topic=known.topic) for other in read_so if other)
+        return any(other == read for other in with_ends)
+
+    def _plans(self, batch: int) -> Iterator[Plan]:
+        """Those that backfills have of a batch."""
+        for asked in backfills(self._ledger.store, self._ledger.pipeline):
+            if batch in asked.batches and (plan := Ledger(self._ledger.store, asked.name).plan(batch)):
+                yield plan
+
+
+def _unlike(one: Value, other: Value, names: Sequence[str]) -> str | None:
+    return next((name for name in names if getattr(one, name) != getattr(other, name)), None)
 
 
 def gap_figures(plan: Plan, stream: PlannedStream, partition: PlannedPartition) -> dict[str, object]:

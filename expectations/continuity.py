@@ -60,28 +60,32 @@ def _seen(frame: pd.DataFrame) -> str:
 
 
 class ExpectEndsToBeRemembered(TableExpectation):
-    """Expect a plan to remember of all that it does not read up to where it was read, and by which batch.
+    """Expect a plan to remember of all that it does not read up to where it was read, by which batch, and of what.
 
-    Judges a table with a row for each such stream partition: stream, partition, plan_end, plan_batch, ledger_end,
-    ledger_batch.
+    Judges a table with a row for each such stream, without a partition, and each stream partition: stream, partition,
+    plan_end, plan_batch, ledger_end, ledger_batch, and what else is remembered otherwise (differs).
     """
 
     sentence = "What was read before and is not read now is remembered."
 
     def needs(self) -> list[str]:
-        return ["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"]
+        return ["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         rows = list(frame.itertuples())
-        bad = [f"{row.stream}-{row.partition}: {wrong}" for row in rows if (wrong := _misremembered(row))]
-        return many(len(frame), "stream partition"), len(frame), len(bad), bad
+        bad = [f"{_of(row)}: {wrong}" for row in rows if (wrong := _misremembered(row))]
+        return many(int(frame["partition"].count()), "stream partition"), len(frame), len(bad), bad
+
+
+def _of(row: Any) -> str:
+    return row.stream if pd.isna(row.partition) else f"{row.stream}-{row.partition}"
 
 
 def _misremembered(row: Any) -> str | None:
     by_plan, by_ledger = _read_to(row.plan_end, row.plan_batch), _read_to(row.ledger_end, row.ledger_batch)
-    return (
-        None if by_plan == by_ledger else f"the plan remembers that it was {by_plan}, by the ledger it was {by_ledger}"
-    )
+    if by_plan != by_ledger:
+        return f"the plan remembers that it was {by_plan}, by the ledger it was {by_ledger}"
+    return None if pd.isna(row.differs) else f"the plan does not remember {row.differs} as the ledger has it"
 
 
 def _read_to(end: Any, batch: Any) -> str:

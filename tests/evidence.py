@@ -45,7 +45,8 @@ def first_of_all(plan: Plan) -> Continuity:
     ]
     nothing = {"log_batch": None, "log_plan": None, "ledger_batch": None, "ledger_plan": None}
     tables = [{"table": write.declared.table} | nothing for write in plan.writes()]
-    remembered = pd.DataFrame(columns=["stream", "partition", "plan_end", "plan_batch", "ledger_end", "ledger_batch"])
+    figures = ["plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
+    remembered = pd.DataFrame(columns=["stream", "partition", *figures])
     return Continuity(pd.DataFrame(ends), remembered, pd.DataFrame(tables))
 
 

@@ -5,6 +5,7 @@ What is made wrong is the stored plan or a table's log; the batch itself runs as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.model.ends import Read
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from tests.batches import erase
@@ -169,6 +171,55 @@ def test_a_plan_that_remembers_another_end_is_refused(left_out: World, tmp_path:
         return with_end(plan, "clicks", 2, 1)
 
     return refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
+
+
+WRONG: dict[str, Callable[[Read], Read]] = {
+    "clicks-2: the plan does not remember files": lambda read: with_ends(read, 2, files=()),
+    "clicks-1: the plan does not remember beginning": lambda read: with_ends(read, 1, beginning=1),
+    "clicks-0: the plan does not remember epoch": lambda read: with_ends(read, 0, epoch=7),
+    "clicks: the plan does not remember topic": lambda read: replace(read, topic="another"),
+    "clicks: the plan does not remember columns": lambda read: replace(read, columns=read.columns[1:]),
+    "clicks: the plan does not remember required": lambda read: replace(read, required=("nothing",)),
+    "clicks: the plan does not remember declared": lambda read: replace(
+        read, declared=replace(read.declared, partitions=8)
+    ),
+}
+
+
+def with_ends(read: Read, partition: int, **changes: object) -> Read:
+    ends = (replace(end, **changes) if end.partition == partition else end for end in read.ends)
+    return replace(read, ends=tuple(ends))
+
+
+@pytest.mark.parametrize("told", WRONG)
+@caught_by(REMEMBERED)
+def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(
+    told: str, left_out: World, tmp_path: Path
+) -> Refusal:
+    def lying(plan: Plan) -> Plan:
+        assert isinstance(plan.remembered, tuple)
+        return replace(plan, remembered=tuple(map(WRONG[told], plan.remembered)))
+
+    said = refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
+    assert f"- {told} as the ledger has it" in said.findings[0]
+    return said
+
+
+@caught_by(CONTINUES)
+@pytest.mark.parametrize("start", [2, 4])
+def test_a_first_batch_that_begins_elsewhere_than_it_was_asked_to_is_refused(
+    start: int, store: S3Store, tmp_path: Path
+) -> Refusal:
+    land_flights(store, [*TAILS, *TAILS])
+    land_planes(store)
+
+    def asked(plan: Plan) -> Plan:
+        return replace(with_start(plan, "flights", 3, start), starts={"flights-3": 3})
+
+    said = refusal(ran(store, delays(store), asked), tmp_path)
+    told = "1 record left out" if start > 3 else "1 record before it would count twice"
+    assert f"- flights-3: it begins at 3: {told}" in said.findings[0]
+    return said
 
 
 @caught_by(CONTINUES)
