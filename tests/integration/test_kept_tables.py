@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +18,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.hashes import placement_hash
+from partitioning.kinds import Kind
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_table
@@ -64,16 +67,38 @@ class Fleet:
             columns = {"tail": list(planes), "seats": pa.array(planes.values(), pa.int64())}
             land_table(pa.table(columns), "planes", self._source, key="tail", partitions=PARTITIONS)
 
-    def plan(self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL") -> BatchRef:
+    def plan(
+        self,
+        scheme: str = "cogroup",
+        *,
+        kept: bool = True,
+        deletes: str = "seats IS NULL",
+        lost: Sequence[str] = (),
+    ) -> BatchRef:
         pipeline = seats(self._source, kept=kept, deletes=deletes)
-        ref, said = steps.plan(pipeline, self.store.root, Settings.parse(scheme=scheme))
+        ref, said = steps.plan(pipeline, self.store.root, Settings.parse(scheme=scheme, accept_loss=lost))
         assert ref is not None, said
         return ref
 
-    def batch(self, scheme: str = "cogroup", *, kept: bool = True, deletes: str = "seats IS NULL") -> BatchRef:
-        ref = self.plan(scheme, kept=kept, deletes=deletes)
+    def batch(
+        self,
+        scheme: str = "cogroup",
+        *,
+        kept: bool = True,
+        deletes: str = "seats IS NULL",
+        lost: Sequence[str] = (),
+    ) -> BatchRef:
+        ref = self.plan(scheme, kept=kept, deletes=deletes, lost=lost)
         run_and_publish_unjudged(ref)
         return ref
+
+    def batch_without_planes(self) -> None:
+        pipeline = Pipeline("seats", source=self._source)
+        flights = pipeline.stream("flights", key="tail", partitions=PARTITIONS)
+        flights.select("number", name="numbers").write("numbers")
+        ref, said = steps.plan(pipeline, self.store.root)
+        assert ref is not None, said
+        run_and_publish_unjudged(ref)
 
     def expire(self) -> None:
         """Remove every file of the table but the newest of each partition."""
@@ -183,3 +208,32 @@ def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store:
     fleet.land(TAILS[:4], {"N5": 5})
     assert read_of_planes(fleet.batch()) == 1
     assert fleet.rows("flown", "tail", "number", "seats") == sorted(fleet.flown, key=repr)
+
+
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_table_that_is_read_whole_and_whose_oldest_files_expired_is_refused_until_that_is_accepted(
+    left_out: bool, store: S3Store
+) -> None:
+    fleet = Fleet(store)
+    fleet.land(TAILS, {tail: 1 for tail in TAILS})
+    # One that was kept, and left out since, is read whole when it comes back.
+    fleet.batch(kept=left_out)
+    if left_out:
+        fleet.land(["N1"], {})
+        fleet.batch_without_planes()
+    fleet.land(TAILS, {tail: 2 for tail in TAILS[:4]})
+    fleet.expire()
+    with pytest.raises(Refused) as refused:
+        fleet.plan(kept=left_out)
+    findings = refused.value.findings
+    assert {finding.kind for finding in findings} == {Kind.STREAM_LOST}
+    lost = [word for finding in findings for word in re.findall(r"`--accept-loss '(\S+)'`", finding.then)]
+    assert len(lost) == len(findings)
+    assert findings[0].what.endswith("the latest of their keys would be missing")
+    fleet.batch(kept=left_out, lost=lost)
+    # It is said once.
+    fleet.land(TAILS[:4], {})
+    fleet.batch(kept=left_out)
+    new = {placement_hash(tail) % PARTITIONS for tail in TAILS[:4]}
+    old = {tail: 1 for tail in TAILS if placement_hash(tail) % PARTITIONS not in new}
+    assert fleet.rows("now", "tail", "seats") == sorted((old | dict.fromkeys(TAILS[:4], 2)).items())
