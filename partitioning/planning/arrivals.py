@@ -52,6 +52,7 @@ def arrivals(
             start = partition.beginning if whole else committed
             findings.extend(_offsets(ends, stream, partition, committed, start, accepted))
             findings.extend(_cut_file(stream, partition, start))
+            findings.extend(_expired(ends, stream, partition, accepted) if whole else ())
             unlimited = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(partition, committed, start, None if unlimited else limit))
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
@@ -161,6 +162,30 @@ def _offsets(
                 _make_good(stream, hole),
                 about(unread=unread, committed=committed),
             )
+
+
+def _expired(
+    ends: Ends, stream: Stream, discovered: DiscoveredPartition, accepted: Sequence[OffsetRange]
+) -> Iterator[Finding]:
+    """That a table which is read whole does not have all that it had. One that the last batch kept is asked for what it
+    keeps when it is known what the batch does with that."""
+    read, known = ends.stream(stream.name), ends.end(stream.name, discovered.partition)
+    if read is None or known is None or not read.declared.table or (read.declared.kept and read.batch == ends.batch):
+        return
+    hole = OffsetRange(
+        StreamPartition(stream.name, discovered.partition),
+        min(known.beginning, discovered.beginning),
+        discovered.beginning,
+    )
+    if len(hole) and not any(covers(loss, hole) for loss in accepted):
+        yield Finding(
+            Kind.STREAM_LOST,
+            f"batch {known.batch} read the table from offset {hole.start:,} on, and its records before "
+            f"{hole.end:,} are gone: the latest of their keys would be missing",
+            f"{hole.partition} in {stream.source}",
+            _make_good(stream, hole),
+            about(beginning=hole.end, read=hole.start),
+        )
 
 
 def _make_good(stream: Stream, hole: OffsetRange) -> str:
