@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -149,6 +150,24 @@ def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: S3Store) -
     (finding,) = refused.value.findings
     assert finding.what == "views: gap: no file holds views-0@[20,30)"
     assert 'declare offsets="sparse(10)"' in finding.then
+
+
+def test_a_burst_of_compaction_beside_nearly_dense_files_is_refused_until_it_is_declared_or_accepted(
+    store: S3Store,
+) -> None:
+    # Of 100 offsets three are missing; then 40 in a row, as where the same keys came again and again.
+    land(store, [offset for offset in range(100) if offset not in {13, 50, 51}])
+    land(store, list(range(140, 240)))
+    with pytest.raises(Refused) as refused:
+        preview(counted(store), store)
+    (finding,) = refused.value.findings
+    assert finding.what == "views: gap: no file holds views-0@[100,140)"
+    (declared,) = re.findall(r'declare offsets="([^"]+)"', finding.then)
+    (lost,) = re.findall(r"--accept-loss '([^']+)'", finding.then)
+    assert planned(store, counted(store, declared)).records == 197
+    plan = preview(counted(store), store, Settings.parse(accept_loss=[lost])).plan
+    assert plan is not None
+    assert (plan.records, [str(loss) for loss in plan.lost]) == (197, ["views-0@[100,140)"])
 
 
 def test_a_lost_file_of_a_stream_that_declares_as_much_is_a_warning_wherever_it_is_told(
