@@ -160,7 +160,13 @@ def _key(ledger: Ledger, plan: Plan, attempt: int, table: str) -> str:
 
 
 def _audit_again(ledger: Ledger, what: str, key: str) -> Finding:
-    return Finding(Kind.BATCH_UNRUN, what, ledger.uri(key), (Run(ledger.pipeline), ": it audits the batch again"))
+    return Finding(
+        Kind.BATCH_UNRUN,
+        what,
+        ledger.uri(key),
+        (Run(ledger.pipeline), ": it audits the batch again"),
+        about(document=key),
+    )
 
 
 def _coverage(plan: Plan, left: Left, tasks: Iterable[TaskReceipt]) -> list[dict[str, object]]:

@@ -26,7 +26,15 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
     where, owner = folder(store.root, table), Owner.of(store, check_name(to, "pipeline"))
     with opened(where) as log:
         if log is None:
-            raise Refused(Finding(Kind.TABLE_UNKNOWN, "there is no such table", where, "correct the name, or --store"))
+            raise Refused(
+                Finding(
+                    Kind.TABLE_UNKNOWN,
+                    "there is no such table",
+                    where,
+                    "correct the name, or --store",
+                    about(table=table),
+                )
+            )
         named = owner_of(log)
         if named == owner:
             return

@@ -73,7 +73,15 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
     where = folder(store.root, name)
     with opened(where) as table:
         if table is None:
-            raise Refused(Finding(Kind.TABLE_UNKNOWN, "there is no such table", where, "correct the name, or --store"))
+            raise Refused(
+                Finding(
+                    Kind.TABLE_UNKNOWN,
+                    "there is no such table",
+                    where,
+                    "correct the name, or --store",
+                    about(table=name),
+                )
+            )
         if not 0 <= version <= table.version():
             what = f"there is no version {version}: the table has versions 0 to {table.version()}"
             raise Refused(Finding(Kind.ARGUMENT, what, where, "name one of them", about(version=version)))

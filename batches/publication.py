@@ -96,6 +96,7 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
                 "no batch is open, so there is nothing to abandon",
                 f"pipeline {ledger.pipeline!r}",
                 Status(ledger.pipeline),
+                about(pipeline=ledger.pipeline),
             )
         )
     batch = standing.plan.batch
@@ -241,7 +242,13 @@ def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ..
             )
         if artefact.path in known:
             findings.append(
-                Finding(Kind.TASK_FILES, "two tasks say they wrote this file", where, Replan(plan.pipeline))
+                Finding(
+                    Kind.TASK_FILES,
+                    "two tasks say they wrote this file",
+                    where,
+                    Replan(plan.pipeline),
+                    about(file=artefact.path),
+                )
             )
         known.add(artefact.path)
     if findings:
@@ -313,7 +320,9 @@ def _check_each(ledger: Ledger, files: Sequence[Artefact], look: Callable[[Artef
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         looked = list(zip(files, pool.map(look, files), strict=True))
     findings = [
-        Finding(Kind.TASK_FILES, what, ledger.uri(file.path), then) for file, what in looked if what is not None
+        Finding(Kind.TASK_FILES, what, ledger.uri(file.path), then, about(file=file.path))
+        for file, what in looked
+        if what is not None
     ]
     if findings:
         raise Refused(*findings)

@@ -174,7 +174,7 @@ def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:
             sink.write(chunk)
     if not _is_there(ledger.store, lost):
         what = "the object is put back, but the store gives it another size or etag"
-        raise Refused(Finding(Kind.STATE_GONE, what, target, _OTHERWISE))
+        raise Refused(Finding(Kind.STATE_GONE, what, target, _OTHERWISE, about(file=lost.path)))
 
 
 def _now() -> str:

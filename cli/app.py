@@ -10,7 +10,7 @@ import typer
 from batches.runners.choice import RunnerKind
 from cli.output import progress
 from partitioning.authoring.settings import Settings
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.schemes import SchemeKind
 from partitioning.version import VERSION
@@ -150,7 +150,13 @@ def settings_of(
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(
-            Finding(Kind.LOCAL_FILE, f"the settings cannot be read: {error}", str(file), "name a TOML file")
+            Finding(
+                Kind.LOCAL_FILE,
+                f"the settings cannot be read: {error}",
+                str(file),
+                "name a TOML file",
+                about(file=file),
+            )
         ) from error
     settings = Settings.parse(
         scheme=scheme,

@@ -86,7 +86,13 @@ def _read(named: str) -> Plan:
         ) from error
     if data is None:
         raise Refused(
-            Finding(Kind.BATCH_UNKNOWN, "there is no such plan", named, "use the URI that `coset explain` shows")
+            Finding(
+                Kind.BATCH_UNKNOWN,
+                "there is no such plan",
+                named,
+                "use the URI that `coset explain` shows",
+                about(named=named),
+            )
         )
     return decode(Plan, unpack(data, named) if named.endswith(".gz") else data, named)
 

@@ -44,13 +44,18 @@ def load(named: str) -> Pipeline:
                 f"the pipeline's file fails: {_brief(error)}",
                 _line(error, path),
                 "correct it, then run again",
+                about(file=path, error=type(error).__name__),
             )
         ) from error
     pipeline = getattr(module, "pipeline", None)
     if not isinstance(pipeline, Pipeline):
         raise Refused(
             Finding(
-                Kind.PIPELINE_FAILS, "the file defines no `pipeline`", str(path), 'add: pipeline = Pipeline("…", …)'
+                Kind.PIPELINE_FAILS,
+                "the file defines no `pipeline`",
+                str(path),
+                'add: pipeline = Pipeline("…", …)',
+                about(file=path),
             )
         )
     _NAMED[pipeline.name] = shlex.quote(named)

@@ -128,6 +128,7 @@ def _draw(plan: Plan, file: Path) -> None:
                 f"the picture cannot be written: {error}",
                 str(file),
                 "name a file in a folder that is there",
+                about(file=file),
             )
         ) from error
 

@@ -19,7 +19,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
@@ -88,6 +88,7 @@ def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) ->
                 f"the settings cannot be written: {error}",
                 str(file),
                 "name a file in a folder that is there",
+                about(file=file),
             )
         ) from error
 

@@ -15,7 +15,7 @@ from cli.output import show, show_json, show_table
 from cli.output import step as step_shown
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.sections import many, size
 
@@ -112,4 +112,4 @@ def _write(rows: pa.RecordBatchReader, file: Path) -> int:
             return sum((writer.write_batch(batch), len(batch))[1] for batch in rows)
     except OSError as error:
         what, then = f"the file cannot be written: {error}", "name a file in a folder that is there"
-        raise Refused(Finding(Kind.LOCAL_FILE, what, str(file), then)) from error
+        raise Refused(Finding(Kind.LOCAL_FILE, what, str(file), then, about(file=file))) from error

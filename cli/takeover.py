@@ -65,7 +65,11 @@ def take_over(file: Path, streams: Sequence[str], pipeline: str | None, system: 
         what = "it is not said which streams there are" if pipeline is None else "the streams are given twice"
         raise Refused(
             Finding(
-                Kind.ARGUMENT, what, "--stream, --pipeline", "give --stream views=8 for each, or --pipeline PIPELINE"
+                Kind.ARGUMENT,
+                what,
+                "--stream, --pipeline",
+                "give --stream views=8 for each, or --pipeline PIPELINE",
+                about(pipeline=pipeline, streams=streams),
             )
         )
     held = _landed(pipeline) if pipeline is not None else _counted(streams)
@@ -82,7 +86,9 @@ def _read(file: Path) -> tuple[Checkpoint, ...]:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         then = "name the file that Samza's CheckpointTool printed to"
-        raise Refused(Finding(Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then)) from error
+        raise Refused(
+            Finding(Kind.LOCAL_FILE, f"the checkpoints cannot be read: {error}", str(file), then, about(file=file))
+        ) from error
     return read_checkpoints(text, str(file))
 
 

@@ -19,7 +19,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
@@ -53,7 +53,13 @@ def show_results(store: S3Store) -> None:
         rows = _seen(table, version)
         if rows != _seen(table, version - 1):
             raise CosetError(
-                Finding(Kind.DEMO, "a backfill changed the rows", f"{table}, version {version}", "report this")
+                Finding(
+                    Kind.DEMO,
+                    "a backfill changed the rows",
+                    f"{table}, version {version}",
+                    "report this",
+                    about(table=table, version=version),
+                )
             )
         said = (
             f"Batch 0 was run again under {_SCHEME}, with {now} tasks instead of {before}, found identical, and swapped"

@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from partitioning.errors import CosetError, Finding, Unreachable
+from partitioning.errors import CosetError, Finding, Unreachable, about
 from partitioning.kinds import Kind
 
 _READY_WITHIN_SECONDS = 60
@@ -42,7 +42,13 @@ def wait_for_buckets(
             return
     where = environment["AWS_ENDPOINT_URL"]
     raise Unreachable(
-        Finding(Kind.DEMO, f"the S3 server cannot be used: {said}", where, "read its log, then try again")
+        Finding(
+            Kind.DEMO,
+            f"the S3 server cannot be used: {said}",
+            where,
+            "read its log, then try again",
+            about(address=where),
+        )
     )
 
 

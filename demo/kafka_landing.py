@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from demo.kafka_server import KafkaServer
 from demo.landing import part_of, read
-from partitioning.errors import Finding, Unreachable
+from partitioning.errors import Finding, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Format, Stream
@@ -69,4 +69,12 @@ def _of_part(stream: str, part: int) -> pa.Table:
 
 
 def _failed(kafka: KafkaServer, said: str) -> Unreachable:
-    return Unreachable(Finding(Kind.DEMO, f"the broker failed: {said}", kafka.address, "run the same command again"))
+    return Unreachable(
+        Finding(
+            Kind.DEMO,
+            f"the broker failed: {said}",
+            kafka.address,
+            "run the same command again",
+            about(address=kafka.address),
+        )
+    )

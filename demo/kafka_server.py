@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from batches.runners import children
 from batches.runners.ports import free_ports
 from demo.kafka_jars import java, kafka_jars
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 
 _START_TRIES = 3
@@ -89,7 +89,13 @@ class KafkaServer:
                 self.stop()
                 log_file = str(self.folder / "server.log")
                 raise Refused(
-                    Finding(Kind.DEMO, "the Kafka broker does not answer", log_file, "read the log, then try again")
+                    Finding(
+                        Kind.DEMO,
+                        "the Kafka broker does not answer",
+                        log_file,
+                        "read the log, then try again",
+                        about(log=log_file),
+                    )
                 )
 
     def stop(self, asked: Signals = signal.SIGTERM) -> None:
@@ -157,6 +163,7 @@ def _prepared(folder: Path, cluster: str, settings: str, controller: int, node: 
                 f"Kafka's folder cannot be made: {said[-500:]}",
                 str(folder),
                 "read what it says",
+                about(folder=folder, code=done.returncode),
             )
         )
     return server

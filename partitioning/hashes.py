@@ -182,7 +182,11 @@ def hash_of(name: str, where: str) -> Callable[[object, str], int]:
     if name == OPAQUE:
         raise Refused(
             Finding(
-                Kind.KEYS_DO_NOT_MEET, f"{OPAQUE} placement has no hash", where, "declare how its producers place keys"
+                Kind.KEYS_DO_NOT_MEET,
+                f"{OPAQUE} placement has no hash",
+                where,
+                "declare how its producers place keys",
+                about(hash=name),
             )
         )
     if not is_import_path(name):

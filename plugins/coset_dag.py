@@ -231,6 +231,7 @@ def check_run_type(run: Any) -> None:
                 "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
                 f"run {run.run_id}",
                 _instead(run.dag_id.removesuffix(BACKFILL)),
+                about(run=run.run_id),
             )
         )
 

@@ -52,7 +52,13 @@ class Copies:
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Refused(
-                Finding(Kind.LOCATION, f"the folder cannot be made: {error}", FOLDER, "name another one")
+                Finding(
+                    Kind.LOCATION,
+                    f"the folder cannot be made: {error}",
+                    FOLDER,
+                    "name another one",
+                    about(folder=folder),
+                )
             ) from error
         return cls(Path(folder), int(most))
 

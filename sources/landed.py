@@ -157,7 +157,7 @@ class _Discovery:
             self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
         elif isinstance(error, FileNotFoundError) or may_pass(error):
             self._unreachable.append(
-                Finding(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN)
+                Finding(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN, about(file=uri))
             )
         elif is_denied(error):
             self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)

@@ -112,7 +112,9 @@ class LandedReader:
                 yield
             except Unreadable as error:
                 then = (f"{error.then}, and ", self._anew)
-                raise Refused(Finding(Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then)) from error
+                raise Refused(
+                    Finding(Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then, about(file=file.path))
+                ) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
         """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from partitioning.commands import Replan, Restore, Then, backfill_of
 from partitioning.documents.store import S3Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
@@ -71,7 +71,7 @@ class PartsReader:
                 yield pa.ipc.read_record_batch(message, self._schema)
         except (pa.ArrowException, OSError) as error:
             raise Refused(
-                Finding(self._kind, f"the file is not as a task left it: {error}", where, self._then)
+                Finding(self._kind, f"the file is not as a task left it: {error}", where, self._then, about(file=where))
             ) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
@@ -102,7 +102,13 @@ class PartsReader:
         if data is None:
             where = f"{self._store.root}/{part.path}"
             raise Refused(
-                Finding(self._kind, "the file is gone or was changed since a task left it", where, self._then)
+                Finding(
+                    self._kind,
+                    "the file is gone or was changed since a task left it",
+                    where,
+                    self._then,
+                    about(file=part.path),
+                )
             )
         return data
 

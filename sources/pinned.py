@@ -22,7 +22,9 @@ def restore(anew: Command) -> Then:
 
 def gone(file: InputFile, then: Then) -> Finding:
     """That a file is not there."""
-    return Finding(Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then)
+    return Finding(
+        Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then, about(file=file.path)
+    )
 
 
 def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None:

@@ -101,10 +101,10 @@ def store_error(
     """An error of PyArrow's or delta-rs' as Coset's: Unreachable if it may pass; `then` is what to do if it stays."""
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
-        return Unreachable(Finding(Kind.STORE_UNREACHABLE, said, where, AGAIN))
+        return Unreachable(Finding(Kind.STORE_UNREACHABLE, said, where, AGAIN, about(asked=what, at=where)))
     if is_denied(error):
         then, kind = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy", Kind.STORE_DENIED
-    return Refused(Finding(kind, said, where, then))
+    return Refused(Finding(kind, said, where, then, about(asked=what, at=where)))
 
 
 def _text(error: Exception) -> str:

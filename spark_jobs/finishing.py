@@ -181,4 +181,8 @@ def _keys(step: Step, order: Order) -> list[str]:
 
 def _refused(what: str, step: Step, order: Order) -> Refused:
     then = ("correct the function, then ", Repeat())
-    return Refused(Finding(Kind.FUNCTION, what, f"step {step.name!r}, {order}", then))
+    return Refused(
+        Finding(
+            Kind.FUNCTION, what, f"step {step.name!r}, {order}", then, about(step=step.name, function=step.function)
+        )
+    )

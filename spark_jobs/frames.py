@@ -136,7 +136,9 @@ class Frames:
         except PySparkTypeError as error:
             what = f"{step.inputs[number]} has a column of a type that Spark does not know: {error}"
             where, then = f"step {step.name!r}, {self._name}", "select it as another type before"
-            raise Refused(Finding(Kind.SQL_TYPE, what, where, then)) from error
+            raise Refused(
+                Finding(Kind.SQL_TYPE, what, where, then, about(step=step.name, input=step.inputs[number]))
+            ) from error
         columns = [pa.array(range(len(files)), pa.int32()), pa.array(map(msgspec.json.encode, files), pa.binary())]
         named = self._spark.createDataFrame(pa.Table.from_arrays(columns, names=[PLACE, "file"]))
         return named.repartitionById(len(files), PLACE).mapInArrow(reading(schema), columns_of).persist()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partitioning.commands import Repeat
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.imports import failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
@@ -141,7 +141,9 @@ class FunctionStep:
             where = f"{where}, {place} of those it was given"
             if self._step.key in records.column_names:
                 where = f"{where}, first key {records[self._step.key][0].as_py()!r}"
-        return Refused(Finding(Kind.FUNCTION, what, where, self._then))
+        return Refused(
+            Finding(Kind.FUNCTION, what, where, self._then, about(step=self._step.name, function=self._step.function))
+        )
 
 
 def gave_strange_key(step: Step, key: object, whose: str) -> str:

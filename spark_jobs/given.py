@@ -43,7 +43,15 @@ class Given(Value, frozen=True):
             filesystem().open_input_file("/".join(split(self.uri))) as file,
         ):
             if version(file) != (self.file.size, self.file.etag):
-                raise Refused(Finding(Kind.TASK_FILES, "the file was changed since a task left it", self.uri, then))
+                raise Refused(
+                    Finding(
+                        Kind.TASK_FILES,
+                        "the file was changed since a task left it",
+                        self.uri,
+                        then,
+                        about(file=self.uri),
+                    )
+                )
             read = 0
             for batch in pa.ipc.open_stream(file, options=options):
                 read += len(batch)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered, OrderedStream
@@ -83,7 +83,13 @@ def _no_text(batch: Batch, seen: Taken) -> Finding:
 
     row = next(row for row in range(len(seen.keys)) if not is_text(row))
     what = f"the key at offset {seen.offsets[row]:,} is not UTF-8"
-    return Finding(Kind.KEY, what, batch.where, "land it with a column of bytes, and declare key_format='bytes'")
+    return Finding(
+        Kind.KEY,
+        what,
+        batch.where,
+        "land it with a column of bytes, and declare key_format='bytes'",
+        about(offset=seen.offsets[row]),
+    )
 
 
 class Intake:

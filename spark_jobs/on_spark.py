@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from sources import s3
 from sources.kafka import properties as kafka
@@ -68,5 +68,11 @@ def job_failed(error: Exception, description: str, log: str) -> CosetError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error: " in line or "Exception: " in line] or lines or [repr(error)]
     return CosetError(
-        Finding(Kind.SPARK, f"the Spark job failed: {causes[-1]}", description, (f"see {log}, then ", Repeat()))
+        Finding(
+            Kind.SPARK,
+            f"the Spark job failed: {causes[-1]}",
+            description,
+            (f"see {log}, then ", Repeat()),
+            about(job=description),
+        )
     )

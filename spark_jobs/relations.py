@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.commands import Repeat, Replan, Then
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
@@ -61,7 +61,7 @@ class Relations:
             if isinstance(error, duckdb.OutOfMemoryException):
                 kind, then = Kind.MEMORY, ("give the task more memory with --memory, and ", Repeat())
             what = f"SQL failed: {' '.join(str(error).split())}"
-            raise Refused(Finding(kind, what, f"{where}, {self._order}", then)) from error
+            raise Refused(Finding(kind, what, f"{where}, {self._order}", then, about(asked=where))) from error
 
     def _batches(self, rows: pa.RecordBatchReader, where: str) -> Iterator[pa.RecordBatch]:
         while True:

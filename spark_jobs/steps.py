@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from partitioning.commands import Replan
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode, Op, Step, quote, state_of
@@ -84,6 +84,7 @@ class Steps(Relations):
                     f"{what}: it has one row for each key",
                     where,
                     (f"{then}, then ", Replan(self._order.pipeline)),
+                    about(table=write.declared.table, key=name),
                 )
             )
         state = self._states[step]

@@ -78,7 +78,7 @@ def spark_server(s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
     server.stop()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def told_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     """Findings that are told together, and are one by their kind, place and values, say the same.
 

@@ -35,6 +35,7 @@ def published_batches(ledger: Ledger, first: int, last: int | None) -> tuple[int
                 what,
                 where,
                 ("name batches that are published: ", Status(ledger.pipeline)),
+                about(first=first, last=last, newest=newest),
             )
         )
     published = tuple(batch for batch in range(first, last + 1) if ledger.published(batch))

@@ -15,7 +15,7 @@ from pyarrow.fs import FileType
 from batches.delta import newest_in, path_in
 from batches.tables import Logs, opened
 from partitioning.documents.ledger import Ledger
-from partitioning.errors import CosetError, Finding, Refused
+from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
@@ -50,6 +50,7 @@ def files_held(
             "the table does not have this file any more: it was put together with others",
             f"{where}/{path_in(file)}",
             "its batch's rows cannot be exchanged: run the pipeline under another name, into a table of its own",
+            about(file=path_in(file)),
         )
         for file in files
         if file.records and path_in(file) not in held
@@ -80,7 +81,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
             paths = [path for path, _ in files_held(where, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
     if gone := missing(there):
-        raise Refused(*(Finding(Kind.FILE_GONE, "the file is missing", uri, _RESTORE) for uri in gone))
+        raise Refused(*(Finding(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, about(file=uri)) for uri in gone))
     return there
 
 
@@ -123,4 +124,4 @@ def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> boo
 
 
 def _deleted(where: str) -> Finding:
-    return Finding(Kind.TABLE_BEHIND, "the table is not there any more", where, _RESTORE)
+    return Finding(Kind.TABLE_BEHIND, "the table is not there any more", where, _RESTORE, about(table=where))

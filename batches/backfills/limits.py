@@ -14,7 +14,7 @@ from batches.waiting import waits_for
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.model.plan import Plan
@@ -116,5 +116,11 @@ class Limited:
         if self._cancelled.is_set():
             then = (Run(self._backfill.name), ": it goes on where it stopped")
             raise CosetError(
-                Finding(Kind.BACKFILL_HELD, "the backfill was ended while it waited", str(self._backfill), then)
+                Finding(
+                    Kind.BACKFILL_HELD,
+                    "the backfill was ended while it waited",
+                    str(self._backfill),
+                    then,
+                    about(backfill=self._backfill.name),
+                )
             )

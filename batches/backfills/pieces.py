@@ -18,7 +18,7 @@ from partitioning.commands import Swap
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store, Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
@@ -91,7 +91,15 @@ def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who
     request = backfill(store, pipeline, number)
     if (back := taken_back(store, request)) and back.number >= decided:
         what = f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}"
-        raise Refused(Finding(Kind.BACKFILL_TURN, what, str(request), Swap(pipeline, number, approved)))
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_TURN,
+                what,
+                str(request),
+                Swap(pipeline, number, approved),
+                about(backfill=request.name, swap=back.number),
+            )
+        )
     return f"{request} is in place: {steps.swap(store, request, approved, request.why, who)}"
 
 

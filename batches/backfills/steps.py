@@ -183,6 +183,7 @@ def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Co
                 f"the pipeline is the same, but what it gives is {found}",
                 f"{store.root}/{comparison_key(backfill)}",
                 "report it: another scheme must not change a result, unless sums of floats depend on their order",
+                about(backfill=backfill.name, found=found),
             )
         )
     return found

@@ -237,7 +237,11 @@ def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn,
             if plan is None or digest(plan) != comparison.compared_with[batch]:
                 what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
                 yield Finding(
-                    Kind.BACKFILL_UNREADY, what, where, (Run(backfill.name), " compares with what counts now")
+                    Kind.BACKFILL_UNREADY,
+                    what,
+                    where,
+                    (Run(backfill.name), " compares with what counts now"),
+                    about(backfill=backfill.name, batch=batch),
                 )
     changed = [state.step for state in comparison.states if not state.same]
     if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:

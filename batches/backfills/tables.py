@@ -18,7 +18,7 @@ from batches.owners import Owner, application
 from batches.tables import opened, opened_at
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
@@ -101,7 +101,18 @@ def check_version(store_root: str, table: str, version: int) -> list[dict[str, A
         files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
     if gone := missing([f"{where}/{file['path']}" for file in files]):
         then = "it cannot be taken back any more: run the batches again as they were"
-        raise Refused(*(Finding(Kind.FILE_GONE, "the file was removed since", uri, then) for uri in gone))
+        raise Refused(
+            *(
+                Finding(
+                    Kind.FILE_GONE,
+                    "the file was removed since",
+                    uri,
+                    then,
+                    about(table=table, version=version, file=uri),
+                )
+                for uri in gone
+            )
+        )
     return files
 
 

@@ -94,7 +94,13 @@ def _check_memory(memory: str) -> None:
     match = _MEMORY.fullmatch(memory.strip())
     if match is None:
         raise Refused(
-            Finding(Kind.ARGUMENT, f"{memory!r} is no amount of memory", "--memory", "write it as 512MB or 2GB")
+            Finding(
+                Kind.ARGUMENT,
+                f"{memory!r} is no amount of memory",
+                "--memory",
+                "write it as 512MB or 2GB",
+                about(memory=memory),
+            )
         )
     amount = float(match["amount"]) * (1024 if match["binary"] else 1000) ** (" KMGT".index(match["unit"].upper()))
     MEMORY.check(int(amount), f"--memory {memory}, in bytes")

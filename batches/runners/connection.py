@@ -15,7 +15,7 @@ from pyspark.sql.connect.session import SparkSession
 
 from batches.runners.ports import is_loopback
 from batches.runners.shipped import Shipped
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
@@ -118,6 +118,7 @@ def _channel(address: str, token: str | None) -> _Channel:
                 f"no address of a Spark server: {error}",
                 address,
                 "give one such as sc://127.0.0.1:15002",
+                about(address=address),
             )
         ) from None
     channel.set("user_id", "coset")
@@ -137,5 +138,9 @@ def _is_open(spark: SparkSession, address: str) -> bool:
             raise Gone(f"the Spark server {address} cannot be reached") from None
         if error.getGrpcStatusCode() == grpc.StatusCode.UNAUTHENTICATED:
             needed = "set SPARK_CONNECT_AUTHENTICATE_TOKEN to the one that the server was started with"
-            raise Refused(Finding(Kind.SPARK, "the Spark server does not accept the token", address, needed)) from None
+            raise Refused(
+                Finding(
+                    Kind.SPARK, "the Spark server does not accept the token", address, needed, about(address=address)
+                )
+            ) from None
         raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from threading import Event
 
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 
 # A job that was asked for is known to Spark, and can be ended there, within this.
@@ -56,4 +56,4 @@ class Jobs:
 
 
 def _ended(name: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat()))
+    return CosetError(Finding(Kind.RUN_ENDED, "the Spark job was ended", name, Repeat(), about(job=name)))

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from batches.ref import BatchRef
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces, run_group, steps_of
 
@@ -87,7 +87,7 @@ class Local:
             broken, self._pool = self._pool, self._new_pool()
             what = f"a process that ran tasks ended {_how(tuple(broken._processes.values()))}"
             broken.shutdown()
-            raise CosetError(Finding(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()))) from error
+            raise CosetError(Finding(Kind.RUN_ENDED, what, where, (_REMEDY, Repeat()), about(work=where))) from error
 
     def _answer_here(self, piece: bytes) -> bytes:
         if self._cancelled:

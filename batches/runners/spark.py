@@ -19,7 +19,7 @@ from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import configuration, environment, log_file
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from spark_jobs.group import MEMORY, Work, group_name, run_group
 from spark_jobs.on_spark import dataframes, tasks_of, with_store
@@ -107,7 +107,13 @@ class Spark:
                     lines = str(error).strip().splitlines() or [repr(error)]
                     where = f"master {self._master}"
                     raise CosetError(
-                        Finding(Kind.SPARK, f"Spark cannot start: {lines[0]}", where, f"see Spark's log, {self._log}")
+                        Finding(
+                            Kind.SPARK,
+                            f"Spark cannot start: {lines[0]}",
+                            where,
+                            f"see Spark's log, {self._log}",
+                            about(master=self._master),
+                        )
                     ) from error
             return self._started, self._log
 

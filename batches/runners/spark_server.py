@@ -17,7 +17,7 @@ from batches.runners import children
 from batches.runners.ports import free_ports
 from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment
 from partitioning.commands import Repeat
-from partitioning.errors import CosetError, Finding
+from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 
 # Where a server says which file its log is.
@@ -67,7 +67,9 @@ def start_spark(master: str, log: Path) -> SparkServer:
         if _TAKEN not in log.read_text(encoding="utf-8", errors="replace"):
             break
     raise CosetError(
-        Finding(Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()))
+        Finding(
+            Kind.SPARK, "the Spark server does not start", str(log), ("read the log, then ", Repeat()), about(log=log)
+        )
     )
 
 

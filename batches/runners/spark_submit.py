@@ -128,4 +128,4 @@ def failure_name(group: int) -> str:
 
 
 def _ended(where: str) -> CosetError:
-    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat()))
+    return CosetError(Finding(Kind.RUN_ENDED, "spark-submit was ended", where, Repeat(), about(work=where)))

@@ -79,7 +79,11 @@ class Flow(Value, frozen=True):
         if hash == OPAQUE:
             findings.append(
                 Finding(
-                    Kind.DECLARATION, "an opaque hash cannot place records", where, "name the hash to place them by"
+                    Kind.DECLARATION,
+                    "an opaque hash cannot place records",
+                    where,
+                    "name the hash to place them by",
+                    about(step=self.step),
                 )
             )
         if partitions is not None and partitions < 1:
@@ -287,7 +291,15 @@ class Flow(Value, frozen=True):
         if state is not None and self.key not in state:
             what = f"the state has no column {self.key!r}" if self.key else f"{self.step} has no key"
             where = f"process of {self.step}"
-            findings.append(Finding(Kind.DECLARATION, f"{what}: state is kept by key", where, "add it to state"))
+            findings.append(
+                Finding(
+                    Kind.DECLARATION,
+                    f"{what}: state is kept by key",
+                    where,
+                    "add it to state",
+                    about(step=self.step, key=self.key),
+                )
+            )
         return self._called(
             Op.PROCESS,
             function,

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
     """What is wrong with a new key column."""
     if not key:
-        yield Finding(Kind.KEYS_DO_NOT_MEET, "'' cannot be the key column", where, "name the column that holds the key")
+        yield Finding(
+            Kind.KEYS_DO_NOT_MEET,
+            "'' cannot be the key column",
+            where,
+            "name the column that holds the key",
+            about(key=key),
+        )
     if key_format not in tuple(KeyFormat):
         yield Finding(
             Kind.DECLARATION,
@@ -56,7 +62,13 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
     if len(flows) == 1 and op is not Op.SPARK:
         yield Finding(Kind.DECLARATION, f"there is nothing to {op} with", where, "name another flow", about(op=op))
     if any(flow.pipeline is not flows[0].pipeline for flow in flows):
-        yield Finding(Kind.DECLARATION, "the flows are of different pipelines", where, "declare their streams in one")
+        yield Finding(
+            Kind.DECLARATION,
+            "the flows are of different pipelines",
+            where,
+            "declare their streams in one",
+            about(flows=[flow.step for flow in flows]),
+        )
     yield from unfinished(op, flows)
     if op is Op.MERGE:
         yield from _unlike(flows, where)
@@ -80,7 +92,9 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
                 Kind.DECLARATION, f"{name} is {time}", where, "give a time above 0", about(name=name, time=time)
             )
         elif finding := DAYS.finding(math.ceil(time / timedelta(days=1)), where):
-            yield replace(finding, what=f"{name} in days: {finding.what}")
+            yield replace(
+                finding, what=f"{name} in days: {finding.what}", about=about(name=name, **dict(finding.about))
+            )
     for (name, time), (longer, most) in pairwise(times.items()):
         if most < time:
             yield Finding(
@@ -120,7 +134,13 @@ def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iter
 
 def _unlike(flows: Sequence[Flow], where: str) -> Iterator[Finding]:
     if len({flow.step for flow in flows}) < len(flows):
-        yield Finding(Kind.DECLARATION, "a flow is merged with itself", where, "name each flow once")
+        yield Finding(
+            Kind.DECLARATION,
+            "a flow is merged with itself",
+            where,
+            "name each flow once",
+            about(flows=[flow.step for flow in flows]),
+        )
     if len({(flow.key, flow.key_format) for flow in flows}) > 1:
         listed = ", ".join(f"{flow.step}: {flow.key or 'none'} ({flow.key_format})" for flow in flows)
         yield Finding(

@@ -56,7 +56,9 @@ class Pipeline:
         findings: list[Finding] = []
         if name == "tables":
             then = "result tables lie there; rename it"
-            findings.append(Finding(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then))
+            findings.append(
+                Finding(Kind.NAME, "a pipeline cannot be named 'tables'", "pipeline", then, about(name=name))
+            )
         if pipeline_of(name):
             what = f"a pipeline cannot be named {name!r}"
             findings.append(
@@ -172,6 +174,7 @@ class Pipeline:
                     f"an expectation is no plain data: {error}",
                     f"table {table!r}",
                     "write it as JSON has it",
+                    about(table=table),
                 )
             ) from error
         self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode)

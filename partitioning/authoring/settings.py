@@ -78,7 +78,9 @@ class Settings(Value, frozen=True):
         try:
             taken = _FILE(tomllib.loads(text), "")
         except ValueError as error:  # so tomllib tells of numbers of too many digits, too
-            raise Refused(Finding(Kind.SETTING, f"it is no TOML: {error}", where, "correct it")) from error
+            raise Refused(
+                Finding(Kind.SETTING, f"it is no TOML: {error}", where, "correct it", about(error=error))
+            ) from error
         except Refused as refusal:
             raise Refused(
                 *(replace(finding, where=f"{finding.where} in {where}") for finding in refusal.findings)
@@ -261,7 +263,9 @@ def _named(table: Parser) -> Parser:
 
 def _texts(value: Any, place: str) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise Refused(Finding(Kind.SETTING, f"{value!r} is no list", place, "write the names in brackets"))
+        raise Refused(
+            Finding(Kind.SETTING, f"{value!r} is no list", place, "write the names in brackets", about(value=value))
+        )
     return tuple(_text(inner, place) for inner in value)
 
 

@@ -226,4 +226,5 @@ def _corrupt(where: str, what: str) -> Finding:
         f"the document {what}",
         where,
         "restore it from a backup; it is never rebuilt by guessing",
+        about(document=where, what=what),
     )

@@ -72,7 +72,9 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
     ledger = Ledger(S3Store(root), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:
-        raise Refused(Finding(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave"))
+        raise Refused(
+            Finding(Kind.BATCH_UNKNOWN, "there is no such plan", uri, "use the URI that planning gave", about(uri=uri))
+        )
     if (stored := digest(plan)) != expected:
         raise Refused(
             Finding(

@@ -180,6 +180,7 @@ class S3Store:
                     f"the write was not answered: {cause}",
                     self._uri(key),
                     Repeat(),
+                    about(key=key),
                 )
             ) from cause
         raise OutcomeUnknown(
@@ -188,6 +189,7 @@ class S3Store:
                 f"the store answered {_TRIES_WHILE_BUSY} times that others write this object",
                 self._uri(key),
                 Repeat(),
+                about(key=key),
             )
         )
 
@@ -267,6 +269,7 @@ class S3Store:
                     "there are no S3 credentials",
                     self._uri(key),
                     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                    about(key=key),
                 )
             ) from error
         except (BotoCoreError, ValueError) as error:

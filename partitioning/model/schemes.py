@@ -40,7 +40,9 @@ class Scheme(Value, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         if (self.number is None) != (self.kind in {SchemeKind.MAX, SchemeKind.COGROUP}):
-            raise Refused(Finding(Kind.SCHEME, f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT))
+            raise Refused(
+                Finding(Kind.SCHEME, f"scheme {str(self)!r} has the wrong form", "scheme", _NEXT, about(scheme=self))
+            )
         if self.number is not None and self.number < 1:
             noun = "records a task" if self.kind is SchemeKind.RECORDS else "tasks"
             raise Refused(

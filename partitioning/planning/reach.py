@@ -157,7 +157,13 @@ class _Reach:
             if any(count != self._held for count in reached.values() or [0]):
                 readers = listed(task.task for task in tasks if partition in task.reads.get(self._input.name, ()))
                 what = f"its records do not reach exactly one task each (tasks that read it: {readers or 'none'})"
-                yield Finding(Kind.PLAN_UNSOUND, what, f"{self._input.name}-{partition}, {where}", NEXT)
+                yield Finding(
+                    Kind.PLAN_UNSOUND,
+                    what,
+                    f"{self._input.name}-{partition}, {where}",
+                    NEXT,
+                    about(read=self._input.name, partition=partition),
+                )
 
     def _count(self, task: Task, *, keeps: bool) -> str | None:
         """Count what a task takes; what is wrong with that."""

@@ -72,7 +72,13 @@ def read_checkpoints(text: str, where: str) -> tuple[Checkpoint, ...]:
         elif line.strip() and not line.lstrip().startswith("#"):
             then = "give the lines tasknames.….systems.….streams.….partitions.…=… that Samza's CheckpointTool prints"
             findings.append(
-                Finding(Kind.CHECKPOINTS, f"{line.strip()!r} is no checkpoint", f"line {number} of {where}", then)
+                Finding(
+                    Kind.CHECKPOINTS,
+                    f"{line.strip()!r} is no checkpoint",
+                    f"line {number} of {where}",
+                    then,
+                    about(line=number),
+                )
             )
     if findings:
         raise Refused(*findings)

@@ -167,7 +167,15 @@ def _broadcast(text: str, findings: list[Finding]) -> frozenset[SystemPartition]
         match = _BROADCAST.fullmatch(part.strip())
         if match is None:
             then = "write it as system.stream#3 or system.stream#[0-3]"
-            findings.append(Finding(Kind.SAMZA, f"{part.strip()!r} names no stream partitions", "broadcast", then))
+            findings.append(
+                Finding(
+                    Kind.SAMZA,
+                    f"{part.strip()!r} names no stream partitions",
+                    "broadcast",
+                    then,
+                    about(named=part.strip()),
+                )
+            )
             continue
         first, last = match["one"] or match["first"], match["one"] or match["last"]
         named.update(SystemPartition(match["system"], match["stream"], n) for n in range(int(first), int(last) + 1))

@@ -7,7 +7,7 @@ from typing import Any
 
 import fastavro
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from sources.formats.avro_types import arrow_schema_of
 from sources.formats.landed_file import Unreadable
@@ -23,11 +23,13 @@ class AvroSchema:
             self.parsed = fastavro.parse_schema(_without_uuids(json.loads(text)))
         except (ValueError, KeyError, TypeError, fastavro.schema.SchemaParseException) as error:
             said = str(error).partition("\n")[0]
-            raise Refused(Finding(Kind.SCHEMA, f"the schema is no Avro schema: {said}", where, _THEN)) from None
+            raise Refused(
+                Finding(Kind.SCHEMA, f"the schema is no Avro schema: {said}", where, _THEN, about(schema=where))
+            ) from None
         try:
             self.columns = arrow_schema_of(self.parsed)
         except Unreadable as wrong:
-            raise Refused(Finding(Kind.SCHEMA, str(wrong), where, _THEN)) from None
+            raise Refused(Finding(Kind.SCHEMA, str(wrong), where, _THEN, about(schema=where))) from None
 
 
 def _without_uuids(schema: Any) -> Any:

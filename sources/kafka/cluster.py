@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from partitioning.errors import CosetError, Finding, Refused, Unreachable
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.sources import KafkaSource
 from sources.kafka.properties import PROPERTIES, properties
@@ -105,14 +105,22 @@ class Cluster:
             if denied.code() == KafkaError._SSL or _ALERT in denied.str():
                 then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
                 what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
-                return Refused(Finding(Kind.BROKER_DENIED, what, where, then))
+                return Refused(Finding(Kind.BROKER_DENIED, what, where, then, about(error=denied.name(), asked=where)))
             then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
             return Refused(
                 Finding(
-                    Kind.BROKER_DENIED, f"{what}: the broker does not accept who asks ({denied.name()})", where, then
+                    Kind.BROKER_DENIED,
+                    f"{what}: the broker does not accept who asks ({denied.name()})",
+                    where,
+                    then,
+                    about(error=denied.name(), asked=where),
                 )
             )
-        return Unreachable(Finding(Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN))
+        return Unreachable(
+            Finding(
+                Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN, about(error=said.name(), asked=what)
+            )
+        )
 
     def check_accepted(self, what: str, where: str) -> None:
         """Raise Refused if a broker has meanwhile not accepted who asks."""
@@ -138,7 +146,15 @@ class Cluster:
         name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"
-        return Refused(Finding(Kind.BROKER_SETTINGS, f"{which} not accepted by Kafka's client", PROPERTIES, then))
+        return Refused(
+            Finding(
+                Kind.BROKER_SETTINGS,
+                f"{which} not accepted by Kafka's client",
+                PROPERTIES,
+                then,
+                about(property=name[1] if name else None),
+            )
+        )
 
 
 def _is_denied(error: KafkaError) -> bool:

@@ -36,7 +36,13 @@ def properties() -> Properties:
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is no text"
         raise Refused(
-            Finding(Kind.BROKER_SETTINGS, f"the properties of Kafka's clients cannot be read: {said}", PROPERTIES, then)
+            Finding(
+                Kind.BROKER_SETTINGS,
+                f"the properties of Kafka's clients cannot be read: {said}",
+                PROPERTIES,
+                then,
+                about(file=named),
+            )
         ) from None
     read: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

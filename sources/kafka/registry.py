@@ -36,7 +36,9 @@ class Registry:
         given = properties().registry
         if "url" not in given:
             then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
-            raise Refused(Finding(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then))
+            raise Refused(
+                Finding(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then, about(stream=topic))
+            )
         try:
             settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
             self._client = SchemaRegistryClient(settings)
@@ -44,7 +46,13 @@ class Registry:
             # What it says may hold a secret.
             what = "the registry's client does not accept the properties that begin with schema.registry"
             raise Refused(
-                Finding(Kind.BROKER_SETTINGS, what, PROPERTIES, "write them as confluent-kafka documents them")
+                Finding(
+                    Kind.BROKER_SETTINGS,
+                    what,
+                    PROPERTIES,
+                    "write them as confluent-kafka documents them",
+                    about(properties=sorted(given)),
+                )
             ) from None
 
     def versions(self) -> Iterator[tuple[str, AvroSchema]]:
@@ -75,12 +83,24 @@ class Registry:
             if status == _NOT_FOUND:
                 then = "register the schema of the topic's values, or give schema="
                 raise _NotThere(
-                    Finding(Kind.SCHEMA, "the schema registry does not have it", self._where, then)
+                    Finding(
+                        Kind.SCHEMA,
+                        "the schema registry does not have it",
+                        self._where,
+                        then,
+                        about(subject=self._subject),
+                    )
                 ) from None
             if status in _DENIED:
                 then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
                 raise Refused(
-                    Finding(Kind.REGISTRY_DENIED, "the schema registry does not accept who asks", self._where, then)
+                    Finding(
+                        Kind.REGISTRY_DENIED,
+                        "the schema registry does not accept who asks",
+                        self._where,
+                        then,
+                        about(status=status),
+                    )
                 ) from None
             what = f"the schema registry answers with an error: HTTP status {status}"
             raise Unreachable(
@@ -106,7 +126,15 @@ class _NotThere(Refused):
 def _avro(registered: Schema | None, where: str) -> AvroSchema:
     then = "write values whose schema is Avro and stands for itself"
     if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
-        raise Refused(Finding(Kind.SCHEMA, "the schema is no Avro schema", where, then))
+        raise Refused(Finding(Kind.SCHEMA, "the schema is no Avro schema", where, then, about(schema=where)))
     if registered.references:
-        raise Refused(Finding(Kind.SCHEMA, "the schema refers to other subjects", where, then))
+        raise Refused(
+            Finding(
+                Kind.SCHEMA,
+                "the schema refers to other subjects",
+                where,
+                then,
+                about(schema=where, subjects=[each.subject for each in registered.references]),
+            )
+        )
     return AvroSchema(registered.schema_str, where)

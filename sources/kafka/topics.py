@@ -85,7 +85,9 @@ def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpe
     except KafkaException as error:
         if error.args[0].code() == KafkaError._NOENT:
             then = "start the brokers that hold it, then run the same command again"
-            raise Unreachable(Finding(Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then)) from None
+            raise Unreachable(
+                Finding(Kind.BROKER_UNREACHABLE, "no broker leads a partition", where, then, about(topic=name))
+            ) from None
         raise cluster.error(error, "the log's offsets cannot be asked for", where) from None
 
 

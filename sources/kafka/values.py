@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 import pyarrow as pa
 
-from partitioning.errors import Finding, Refused
+from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
 from partitioning.values import replace
@@ -113,7 +113,11 @@ def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
         except UnknownType as error:
             findings.append(
                 Finding(
-                    Kind.DECLARATION, f"{error}, a type that DuckDB does not have", where, "write it as another type"
+                    Kind.DECLARATION,
+                    f"{error}, a type that DuckDB does not have",
+                    where,
+                    "write it as another type",
+                    about(schema=where),
                 )
             )
         else:
@@ -134,5 +138,15 @@ def _check_types(stream: Stream, named: Mapping[str, str], types: Mapping[str, s
     wrong = [name for name, kind in types.items() if kind is None]
     if wrong:
         where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
-        whats = (f"column {name!r} is declared as {named[name]!r}, which is no type" for name in wrong)
-        raise Refused(*(Finding(Kind.DECLARATION, what, where, then) for what in whats))
+        raise Refused(
+            *(
+                Finding(
+                    Kind.DECLARATION,
+                    f"column {name!r} is declared as {named[name]!r}, which is no type",
+                    where,
+                    then,
+                    about(column=name, type=named[name]),
+                )
+                for name in wrong
+            )
+        )

@@ -121,7 +121,9 @@ class _Trial:
         except duckdb.Error as error:
             what = f"SQL failed: {' '.join(str(error).split())}"
             raise Refused(
-                Finding(Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows")
+                Finding(
+                    Kind.SQL, what, f"step {step.name!r}", "correct the expression or the rows", about(step=step.name)
+                )
             ) from error
         finally:
             self._connection.unregister(_READ)

@@ -57,7 +57,13 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     # What is written after a comment is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
         raise Refused(
-            Finding(Kind.SQL, "a comment at the end hides what follows it", text, "leave it out, or end its line")
+            Finding(
+                Kind.SQL,
+                "a comment at the end hides what follows it",
+                text,
+                "leave it out, or end its line",
+                about(text=text),
+            )
         )
     tree: Tree = parsed["statements"][0]["node"]
     return {**tree, "from_table": None} if tree["from_table"]["type"] == "EMPTY" else tree

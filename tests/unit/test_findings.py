@@ -99,6 +99,29 @@ def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> Non
         assert kind.cure.endswith(".")
 
 
+# Findings that are about nothing but what is missing: `where` says it.
+ABOUT_NOTHING = {
+    "no store is named",
+    "it is not said what to do with which backfill",
+    "a plan is shown as JSON or as Mermaid",
+    "the reason is empty",
+    "no streams to assign",
+    "the task group was ended",
+    "Maven is not installed, and Kafka comes by it",
+}
+
+
+def test_every_finding_has_the_values_that_it_is_about() -> None:
+    without = {
+        ast.unparse(node.args[1]).strip("'")
+        for tree in sources().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding"
+        if len(node.args) < len(Finding.__struct_fields__) and not any(each.arg == "about" for each in node.keywords)
+    }
+    assert without == ABOUT_NOTHING
+
+
 def test_no_finding_names_a_command_about_a_pipeline_in_words() -> None:
     """Its words would be wrong for a backfill, in Airflow, or where a pipeline is called by its file."""
     about_pipelines = re.compile(r"`coset (run|replan|report|status|abandon|backfills?|swap|undo|restore|hand-over) ?")

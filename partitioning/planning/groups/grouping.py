@@ -143,7 +143,11 @@ def _answer(
         listed = ", ".join(sorted(BUILT_IN))
         raise Refused(
             Finding(
-                Kind.NAME, "there is no such grouper", where, f"use {listed} or an import path: package.module:name"
+                Kind.NAME,
+                "there is no such grouper",
+                where,
+                f"use {listed} or an import path: package.module:name",
+                about(grouper=grouper),
             )
         )
     function = imported(BUILT_IN.get(grouper, grouper), where)

@@ -94,7 +94,15 @@ def complete(answer: Any, where: str) -> tuple[Share, ...]:
     shares = tuple(answer) if isinstance(answer, Sequence) else ()
     if not shares or not all(isinstance(share, Share) for share in shares):
         what = "it gives no shares" if not shares else "it gives something else than shares"
-        raise Refused(Finding(Kind.PARTITIONER, what, where, "return a sequence of Share, at least one"))
+        raise Refused(
+            Finding(
+                Kind.PARTITIONER,
+                what,
+                where,
+                "return a sequence of Share, at least one",
+                about(type=type(answer).__name__, shares=len(shares)),
+            )
+        )
     findings = [finding for number, share in enumerate(shares) for finding in _malformed(number, share, where)]
     if not findings:
         findings = _uncovered(shares, where)

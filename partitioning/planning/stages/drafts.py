@@ -156,6 +156,7 @@ class _Drafter:
                     f"scheme max keeps no keys together, {what}",
                     f"stage {part.name}",
                     "use cogroup, elastic(F) or tasks(L)",
+                    about(stage=part.name, steps=together),
                 )
             )
         return count

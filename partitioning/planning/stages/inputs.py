@@ -96,7 +96,7 @@ class Inputs:
                     f"and {draft.cosets} tasks do not divide its {read.placement.partitions} partitions",
                     where,
                     "use cogroup, or a number of tasks that divides all partition counts",
-                    about(cosets=draft.cosets, partitions=read.placement.partitions),
+                    about(read=read.name, cosets=draft.cosets, partitions=read.placement.partitions),
                 )
         if draft.choice.partitioner and any(read.placement.hash == OPAQUE for read in inputs):
             for step in draft.part.steps:

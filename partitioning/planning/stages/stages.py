@@ -203,6 +203,7 @@ def _unwritten(pipeline: Pipeline) -> list[Finding]:
                 "the pipeline has no streams",
                 f"pipeline {pipeline.name!r}",
                 "declare one with .stream()",
+                about(pipeline=pipeline.name),
             )
         ]
     return [
