@@ -115,7 +115,7 @@ def judge(
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 
-def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
+def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
     """The expectations on each result table that has some, as Great Expectations' own objects.
 
     Raises Refused, with all findings, for a type or an argument that Great Expectations does not know.
@@ -134,7 +134,10 @@ def user_expectations(writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
                         Kind.EXPECTATION_UNKNOWN,
                         f"{text} is no expectation: {error}",
                         f"table {write.declared.table!r}",
-                        'write it as {"type": "expect_…", "kwargs": {…}}, by the names of Great Expectations',
+                        (
+                            'write it as {"type": "expect_…", "kwargs": {…}}, by the names of Great Expectations, then ',
+                            Replan(pipeline),
+                        ),
                         about(text=text),
                     )
                 )
@@ -208,7 +211,7 @@ def _meeting(stage: Stage) -> list[tuple[str, ...]]:
 
 
 def _about_the_results(plan: Plan, outputs: Mapping[str, Rows]) -> Iterator[Question]:
-    expected = user_expectations(plan.writes())
+    expected = user_expectations(plan.pipeline, plan.writes())
     if missing := sorted(set(expected) - set(outputs)):
         then = "hand over the rows that the batch would publish"
         raise Refused(

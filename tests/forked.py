@@ -99,6 +99,7 @@ def _command(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     for number, path in ((1, out), (2, err)):
         with path.open("wb") as to:
             os.dup2(to.fileno(), number)

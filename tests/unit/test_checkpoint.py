@@ -128,7 +128,7 @@ def test_missing_values_of_pandas_own_kind_can_be_shown(tmp_path: Path) -> None:
 def test_an_expectation_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     plan, _ = batch(wrong)
     with pytest.raises(Refused, match=r"is no expectation[\s\S]*table 'delays'"):
-        user_expectations(plan.writes())
+        user_expectations(plan.pipeline, plan.writes())
 
 
 def test_rows_of_a_table_that_something_is_expected_of_must_be_given() -> None:
