@@ -135,7 +135,7 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                         f"{text} is no expectation: {error}",
                         f"table {write.declared.table!r}",
                         (
-                            'write it as {"type": "expect_…", "kwargs": {…}}, by the names of Great Expectations, then ',
+                            'write it as {"type": "expect_…", "kwargs": {…}}, as Great Expectations names it, then ',
                             Replan(pipeline),
                         ),
                         about(text=text),

@@ -38,7 +38,7 @@ from plugins.coset_dag import (
 )
 from plugins.hours_sensor import HoursSensor
 from plugins.places import Places
-from plugins.shown import remember
+from plugins.shown import remember, say, say_page
 
 if TYPE_CHECKING:
     from batches.backfills.steps import Asked
@@ -133,9 +133,9 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
 
         with failures():
             if params["backfill"] is None:
-                print(pieces.preview(pipeline, store_root(), _asked(params, settings)))
+                say_page(pieces.preview(pipeline, store_root(), _asked(params, settings)))
             else:
-                print(f"Backfill {params['backfill']} goes on")
+                say(f"Backfill {params['backfill']} goes on")
 
     return preview()  # type: ignore[call-arg, misc]  # Airflow gives it the params
 
@@ -151,7 +151,7 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
             if number is None:
                 number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
             ref, sentence = pieces.next_batch(pipeline, store_root(), number)
-            print(sentence)
+            say(sentence)
             check_waves(ref, waves, steps.groups_of_wave(ref, waves), Resume(pipeline.name, number))
             ti = get_current_context()["ti"]
             ti.xcom_push(key="backfill", value=number)
@@ -171,7 +171,7 @@ def _then_task(pipeline: Pipeline, number: Any) -> Any:
             left = pieces.batches_left(pipeline.name, store_root(), number)
         if not left:
             return "compare"
-        print(f"Batch {left[0]} is next, in a run of its own")
+        say(f"Batch {left[0]} is next, in a run of its own")
         ti = get_current_context()["ti"]
         ti.xcom_push(key="conf", value=dict(params) | {"backfill": number})
         ti.xcom_push(key="run_id", value=f"{run_id.partition('__batch_')[0]}__batch_{left[0]}")
@@ -199,7 +199,7 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
 
         with failures():
             compared = pieces.compare(pipeline.name, store_root(), number, docs_folder())
-            print(compared.page)
+            say_page(compared.page)
             if compared.hindrances:
                 # Nobody is asked to approve what would be refused then.
                 raise Refused(*compared.hindrances)
@@ -227,7 +227,7 @@ def _swap_task(pipeline: Pipeline) -> Any:
 
         who = ((answer or {}).get("responded_by_user") or {}).get("name", "")
         with failures():
-            print(pieces.swap(pipeline.name, store_root(), number, approved, decided, who))
+            say(pieces.swap(pipeline.name, store_root(), number, approved, decided, who))
 
     return swap
 
@@ -239,7 +239,7 @@ def _undo_task(pipeline: Pipeline) -> Any:
         from batches.backfills import pieces  # noqa: PLC0415
 
         with failures():
-            print(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
+            say(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
 
     return undo()  # type: ignore[call-arg, misc]
 

@@ -23,7 +23,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.planning.stages.bounds import most_waves
 from plugins.places import Places, placed
-from plugins.shown import remember, shown
+from plugins.shown import remember, say, say_page, shown
 from plugins.task_group import TaskGroupOperator, failure, until_printed
 
 # What Airflow can map one task to: its [core] max_map_length.
@@ -142,10 +142,10 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
         with failures():
             check_run_type(get_current_context()["dag_run"])
             ref, sentence = steps.plan(pipeline, store_root(), _asked(params, settings), again=params["again"])
-            print(sentence)
+            say(sentence)
             if ref is None:
                 raise AirflowSkipException(sentence)
-            print(steps.plan_page(ref))
+            say_page(steps.plan_page(ref))
             check_waves(ref, waves, steps.groups_of_wave(ref, waves), Run(pipeline.name))
             get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
             return groups_given(ref, places, 0)
@@ -175,28 +175,28 @@ def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any
 def audit(ref: dict[str, str]) -> None:
     """Make the audit tables from the receipts of all groups."""
     with failures():
-        print(steps.audit(BatchRef(**ref)))
+        say(steps.audit(BatchRef(**ref)))
 
 
 @task
 def check(ref: dict[str, str]) -> None:
     """Let Great Expectations judge the audit tables and the rows, and decide."""
     with failures():
-        print(steps.check(BatchRef(**ref), docs_folder()))
+        say(steps.check(BatchRef(**ref), docs_folder()))
 
 
 @task
 def publish(ref: dict[str, str]) -> None:
     """Make rows and offsets visible together."""
     with failures():
-        print(steps.publish(BatchRef(**ref)))
+        say(steps.publish(BatchRef(**ref)))
 
 
 @task
 def report(ref: dict[str, str]) -> None:
     """Print what was read, decided and published, and where the Data Docs are."""
     with failures():
-        print(steps.report(BatchRef(**ref), docs_folder(), shown()))
+        say_page(steps.report(BatchRef(**ref), docs_folder(), shown()))
 
 
 def _clean_task(pipeline: Pipeline) -> Any:
@@ -207,7 +207,7 @@ def _clean_task(pipeline: Pipeline) -> Any:
         from partitioning.documents.store import S3Store  # noqa: PLC0415
 
         with failures():
-            print(f"Removed {sweep(pipeline, S3Store(store_root()))}")
+            say(f"Removed {sweep(pipeline, S3Store(store_root()))}")
 
     return clean()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 
 from batches.backfills.hours import Hours
+from plugins.shown import say
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -25,5 +26,5 @@ class HoursSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         opens = self.hours.opens(datetime.now(UTC))
         if opens:
-            print(f"Outside of {self.hours}: it goes on at {opens:%Y-%m-%d %H:%M} {opens.tzname()}")
+            say(f"Outside of {self.hours}: it goes on at {opens:%Y-%m-%d %H:%M} {opens.tzname()}")
         return opens is None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Shown
+from partitioning.texts import visible
 
 # How the command line calls the pipelines of the DAGs that were made here, by their names.
 _NAMED: dict[str, str] = {}
@@ -17,6 +18,16 @@ _FOLDER = ("dags", "pipelines")
 def shown() -> Shown:
     """How a task shows what is wrong."""
     return Shown(named=_NAMED, airflow=True)
+
+
+def say(sentence: str) -> None:
+    """A sentence in the log of a task; what users wrote in it is one line, and obeyed by nobody who shows the log."""
+    print(visible(sentence))
+
+
+def say_page(page: str) -> None:
+    """A page of Markdown, in which that was seen to, in the log of a task."""
+    print(page)
 
 
 def remember(pipeline: Pipeline) -> None:

@@ -15,7 +15,7 @@ from batches.ref import BatchRef
 from batches.runners.choice import SERVER
 from batches.turns import Turns, group_work
 from partitioning.errors import Conflict, CosetError, Refused
-from plugins.shown import shown
+from plugins.shown import say, shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -54,7 +54,7 @@ class TaskGroupOperator(SparkSubmitOperator):
                     self._run_on(server, connection)
         except CosetError as error:
             raise failure(error) from error
-        print(f"{self.name}: done in {time.monotonic() - started:.1f} s")
+        say(f"{self.name}: done in {time.monotonic() - started:.1f} s")
         until_printed()
 
     def on_kill(self) -> None:
@@ -68,7 +68,7 @@ class TaskGroupOperator(SparkSubmitOperator):
 
         master = connection.extra_dejson.get("master", "local[*]")
         with Connect(server, token=connection.password, master=master, location=self.location) as self._runner:
-            print(self._runner.group(BatchRef(**self.batch), self.group))
+            say(self._runner.group(BatchRef(**self.batch), self.group))
 
     def _submit(self, context: Context, master: str) -> None:
         from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +16,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
+from partitioning.kinds import Kind
+from tests.followed import commands
 from tests.histories import Click, table_of
 from tests.integration.test_cli import coset
 from tests.landed import land_file, land_table
@@ -88,18 +88,13 @@ def _keys(store: S3Store, partition: int) -> set[str]:
     return {f"key-{key}" for key in range(10) if placement_hash(f"key-{key}") % 2 == partition}
 
 
-def nexts(*words: str, code: int = 3) -> str:
-    """The next steps that a command that fails names."""
+def nexts(kind: Kind, *words: str) -> str:
+    """The next steps that a command that fails names, with findings of one kind."""
     result = coset(*words, "--json")
-    assert result.exit_code == code, result.output
-    return "\n".join(finding["next"] for finding in json.loads(result.stderr.splitlines()[-1])["findings"])
-
-
-def commands(text: str) -> list[tuple[str, ...]]:
-    """The commands in a text, ready to be run."""
-    lines = re.findall(r"`coset ([^`]+)`", text)
-    assert lines, text
-    return [tuple(word.replace("…", "it is asked for") for word in shlex.split(line)) for line in lines]
+    assert result.exit_code == 3, result.output
+    findings = json.loads(result.stderr.splitlines()[-1])["findings"]
+    assert {finding["kind"] for finding in findings} == {kind}
+    return "\n".join(finding["next"] for finding in findings)
 
 
 def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batch_stays(
@@ -115,7 +110,7 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     steps.planned(pipeline, store, request, 0)
     # The repair is repaired once more.
     repaired(store, 200)
-    told = nexts("backfill", file, "--resume", "0", *BESIDE)
+    told = nexts(Kind.FILE_CHANGED, "backfill", file, "--resume", "0", *BESIDE)
     assert "replan" not in told
     assert "with `--input repaired`" in told
     (cancel,) = set(commands(told.replace(" with `--input repaired`", "")))
@@ -146,7 +141,7 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
     land(store, SECOND)
     assert coset("run", str(sparse), *LOCAL).exit_code == 0
     land(store, [10, 11])
-    told = nexts("backfill", str(sparse), "--from", "0", *LOCAL)
+    told = nexts(Kind.PROOF, "backfill", str(sparse), "--from", "0", *LOCAL)
     assert "with `--input repaired`" in told
     cancel = ("backfill", str(sparse), "--cancel", "0")
     assert cancel in commands(told)
@@ -159,7 +154,7 @@ def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_
     store: S3Store, file: str
 ) -> None:
     store.delete(first_file(store))
-    told = nexts("backfill", file, "--from", "0", "--to", "1", *LOCAL)
+    told = nexts(Kind.FILE_GONE, "backfill", file, "--from", "0", "--to", "1", *LOCAL)
     assert "replan" not in told
     repaired(store, 100)
     (command,) = set(commands(told))
@@ -174,7 +169,7 @@ def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store
     written(Path(file), "sum(price) AS n", ", mode='replace'")
     run = coset("run", file, *LOCAL)
     assert run.exit_code == 0, run.output
-    told = nexts("backfill", file, "--from", "1", "--cascade", *LOCAL)
+    told = nexts(Kind.SQL_COLUMN, "backfill", file, "--from", "1", "--cascade", *LOCAL)
     assert "begin at a later batch" in told
     assert ("backfill", file, "--from", "1", "--input", "repaired") in commands(told)
     later = coset("backfill", file, "--from", "2", *LOCAL)
@@ -187,18 +182,18 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
     written(Path(file), "count(*) AS n", f", expect=[{expectation}]")
     landed(store, 2)
     for _ in range(2):
-        told = nexts("run", file, *LOCAL)
+        told = nexts(Kind.EXPECTATION, "run", file, *LOCAL)
         assert ("report", file, "--batch", "2") in commands(told)
     report = coset("report", file, "--batch", "2")
     assert "Result table counts, not met" in report.stdout
     waits = coset("run", file, *LOCAL, "--json")
     (finding,) = json.loads(waits.stderr.splitlines()[-1])["findings"]
-    assert finding["kind"] == "batch.waits"
+    assert finding["kind"] == Kind.BATCH_WAITS
     assert finding["about"]["waits_for"] == "expectation"
     replan, run = commands(finding["next"])
     assert (replan[0], run[-1]) == ("replan", "--again")
     if again:
-        assert nexts(*run, *LOCAL) == told
+        assert nexts(Kind.EXPECTATION, *run, *LOCAL) == told
     written(Path(file), "count(*) AS n")
     assert coset(*replan).exit_code == 0
     assert coset("run", file, *LOCAL).exit_code == 0
@@ -206,34 +201,35 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
 
 def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: S3Store, file: str) -> None:
     assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
-    (undo,) = commands(nexts("backfill", file, "--cancel", "0"))
+    (undo,) = commands(nexts(Kind.BACKFILL_TURN, "backfill", file, "--cancel", "0"))
     assert undo == ("undo", file, "0")
     assert coset(*undo).exit_code == 0
-    (one,) = commands(nexts("swap", file, "0", "--approve", "sha256:0"))
+    (one,) = commands(nexts(Kind.BACKFILL_APPROVAL, "swap", file, "0", "--approve", "sha256:0"))
     assert "Rows of backfill 0" in coset(*one).stdout
     request = steps.begin(load(file), store, steps.Asked(1, 1, DEFAULTS))
     steps.pause(store, backfill(store, "clicked", request.number), "later")
     with pytest.raises(Refused, match="paused it"):
         steps.planned(load(file), store, request, 1)
-    (resume,) = commands(nexts("swap", file, "1", "--approve", "sha256:0"))
+    (resume,) = commands(nexts(Kind.BACKFILL_UNREADY, "swap", file, "1", "--approve", "sha256:0"))
     assert resume == ("backfill", file, "--resume", "1")
     assert coset(*resume, *LOCAL).exit_code == 0
     assert coset("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview").exit_code == 0
     third = steps.begin(load(file), store, steps.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
     assert coset("backfill", file, "--cancel", str(third.number)).exit_code == 0
-    (another,) = commands(nexts("backfill", file, "--resume", str(third.number), *LOCAL))
+    (another,) = commands(nexts(Kind.BACKFILL_HELD, "backfill", file, "--resume", str(third.number), *LOCAL))
     assert coset(*another, *LOCAL).exit_code == 0
 
 
 def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: S3Store) -> None:
-    for words in (
-        ("explain", file, "--batch", "9"),
-        ("backfills", file, "--number", "9"),
-        ("state", file, "--batch", "9"),
+    for kind, words in (
+        (Kind.BATCH_UNKNOWN, ("explain", file, "--batch", "9")),
+        (Kind.BACKFILL_UNKNOWN, ("backfills", file, "--number", "9")),
+        (Kind.BATCH_UNPUBLISHED, ("state", file, "--batch", "9")),
+        (Kind.BATCH_UNPUBLISHED, ("backfill", file, "--from", "9")),
     ):
-        for command in commands(nexts(*words)):
+        for command in commands(nexts(kind, *words)):
             assert coset(*command).exit_code == 0
-    (status,) = commands(nexts("abandon", file, "--why", "it is wrong"))
+    (status,) = commands(nexts(Kind.BATCH_NONE_OPEN, "abandon", file, "--why", "it is wrong"))
     assert coset(*status).exit_code == 0
 
 

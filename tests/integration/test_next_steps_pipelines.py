@@ -187,7 +187,7 @@ BETWEEN = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n
 @pytest.mark.parametrize(
     ("kind", "expectation", "said"),
     [
-        (Kind.EXPECTATION_UNKNOWN, BETWEEN | {"type": "expect_the_best"}, "by the names of Great Expectations"),
+        (Kind.EXPECTATION_UNKNOWN, BETWEEN | {"type": "expect_the_best"}, "as Great Expectations names it"),
         (Kind.EXPECTATION_FAILS, BETWEEN | {"kwargs": {"column": "nope", "max_value": 0}}, "coset report"),
         (Kind.EXPECTATION, BETWEEN, "coset report"),
     ],

@@ -25,7 +25,8 @@ from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, T
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.failure import Failed, together
-from plugins.shown import remember, shown
+from plugins.shown import remember, say, shown
+from tests.followed import FOLLOWED, IN_WORDS, UNRAISED
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("batches", "cli", "demo", "expectations", "partitioning", "plugins", "sources", "spark_jobs")
@@ -89,6 +90,25 @@ def found_kinds() -> Iterator[str]:
 
 def test_every_kind_is_found_somewhere() -> None:
     assert {kind.name for kind in Kind} == set(found_kinds())
+
+
+def test_the_next_step_of_every_kind_is_followed() -> None:
+    tests = (kinds for told in (FOLLOWED, IN_WORDS) for file in told.values() for kinds in file.values())
+    assert sorted([*(kind for kinds in tests for kind in kinds), *UNRAISED]) == sorted(Kind)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [(file, name) for told in (FOLLOWED, IN_WORDS) for file, names in told.items() for name in names]
+)
+def test_what_follows_a_next_step_is_a_test(file: str, name: str) -> None:
+    text = (ROOT / file).read_text()
+    (made,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    if kinds := FOLLOWED.get(file, {}).get(name):
+        # It meets the kind itself, or by its cases, and then runs a command.
+        assert {f"Kind.{kind.name}" for kind in kinds} <= set(re.findall(r"Kind\.[A-Z_]+", text))
+        called = {ast.unparse(node.func).rpartition(".")[2] for node in ast.walk(made) if isinstance(node, ast.Call)}
+        assert called & {"told", "nexts", "coset"}
+        assert called & {"follow", "again", "done", "coset"}
 
 
 def test_codes_are_unlike_each_other_and_causes_and_cures_are_sentences() -> None:
@@ -180,6 +200,19 @@ def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_i
         remember(module.pipeline)
     assert shown().line(Replan("p_scores")) == f"coset replan {tmp_path / 'scores.py'} --why '…'"
     assert shown().line(Replan("p_by_name")) == "coset replan by_name --why '…'"
+
+
+def test_what_airflow_prints_is_obeyed_by_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    say("taken back: \x1b[31mtoo early\nBatch 7 is published")
+    assert capsys.readouterr().out == "taken back: \\x1b[31mtoo early\\nBatch 7 is published\n"
+    printed = {
+        file.name
+        for file, tree in sources().items()
+        if file.parent.name == "plugins"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
+    }
+    assert printed == {"shown.py"}
 
 
 def test_a_failed_check_is_read_back_as_the_findings_that_it_had() -> None:

@@ -1,0 +1,235 @@
+"""What stops a batch is mended, or the command that its finding names is run; then the batch goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from partitioning.documents.store import S3Store
+from partitioning.kinds import Kind
+from sources.s3 import storage_options
+from tests.faults import FaultProxy
+from tests.followed import done, told
+from tests.integration.test_cli import coset
+from tests.landed import land_table
+
+LOCAL = ("--runner", "local")
+COUNTED = 'clicks.aggregate("count(*) AS n").write("counts")'
+TOTALS = (
+    'clicks.filter("n >= 0").aggregate("sum(n)::BIGINT AS n")'
+    '.combine("sum(n)::BIGINT AS n", running=True, name="totals").write("counts", mode="upsert")'
+)
+
+
+class Shop:
+    """A pipeline in a file that no folder of pipelines has, its name not that of the file, and what arrives for it."""
+
+    def __init__(self, store: S3Store, folder: Path) -> None:
+        self.store, self._folder = store, folder
+
+    def written(self, lines: str = COUNTED, name: str = "clicked") -> str:
+        file = self._folder / f"by hand, {name}.py"
+        file.write_text(
+            "from partitioning import Pipeline\n"
+            f'pipeline = Pipeline("{name}", source="{self.store.root}/topics")\n'
+            f'clicks = pipeline.stream("clicks", key="k", partitions=2)\n{lines}\n'
+        )
+        return str(file)
+
+    def arrive(self, count: int = 120) -> None:
+        table = pa.table({"k": [f"k{n}" for n in range(count)], "n": pa.array(range(count), pa.int64())})
+        land_table(table, "clicks", f"{self.store.root}/topics", key="k", partitions=2)
+
+    def published(self, lines: str = COUNTED, name: str = "clicked") -> str:
+        """Publish a batch; the next has arrived."""
+        self.arrive()
+        file = self.written(lines, name)
+        done("run", file, *LOCAL)
+        self.arrive(10)
+        return file
+
+    @contextmanager
+    def without(self, pattern: str, instead: bytes | None = None) -> Iterator[None]:
+        """Objects are gone, or hold something else, and are put back."""
+        keys = [entry.key for entry in self.store.list("") if re.search(pattern, entry.key)]
+        assert keys, pattern
+        before = {key: self.store.get(key) or b"" for key in keys}
+        for key in keys:
+            self.store.delete(key)
+            if instead is not None:
+                self.store.put(key, instead)
+        yield
+        for key, data in before.items():
+            self.store.put(key, data)
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(f"{self.store.root}/tables/counts", storage_options=storage_options())
+
+
+@pytest.fixture
+def shop(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setenv("COSET_STORE", store.root)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    return Shop(store, tmp_path)
+
+
+# ---- what was lost or spoilt is restored
+
+LOST = {
+    "verdict": (Kind.TABLE_AHEAD, r"/(verdicts|commits)/", None),
+    "verdict before an open batch": (Kind.DOCUMENT_MISSING, r"/(verdicts|commits)/0", None),
+    "damaged plan": (Kind.DOCUMENT_DAMAGED, r"/plans/1", b"{}"),
+    "table": (Kind.TABLE_BEHIND, r"^tables/counts/_delta_log/", None),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_gone_is_restored_from_a_backup(name: str, shop: Shop) -> None:
+    kind, pattern, instead = LOST[name]
+    file = shop.published()
+    if name in {"damaged plan", "verdict before an open batch"}:
+        done("plan", file)
+    with shop.without(pattern, instead):
+        found = told(kind, "plan", file)
+        assert "restore" in found.next
+        assert "backup" in found.next
+    found.again()
+
+
+# ---- tables
+
+
+def test_a_table_of_another_pipeline_is_handed_over(shop: Shop) -> None:
+    shop.published(name="first")
+    shop.arrive()
+    found = told(Kind.TABLE_OWNER, "plan", shop.written(name="second"))
+    found.follow()
+    found.again()
+
+
+def test_what_others_did_is_accepted_by_name(shop: Shop) -> None:
+    file = shop.published()
+    shop.table().delete("n = 1 AND k = 'k3'")
+    found = told(Kind.TABLE_CHANGED, "plan", file)
+    found.follow()
+    found.again()
+
+
+def test_a_table_that_there_is_not_is_named_otherwise(shop: Shop) -> None:
+    shop.published()
+    words = ("--up-to", "2", "--why", "it is right")
+    refused = coset("accept-changes", "nothing", *words)
+    assert refused.exit_code == 3
+    assert Kind.TABLE_UNKNOWN.cause[:-1].casefold() in refused.stderr.casefold()
+    assert "correct the name" in refused.stderr
+    shop.table().delete("k = 'k3'")
+    assert shop.table().version() == 2
+    done("accept-changes", "counts", *words)
+
+
+def test_a_rule_of_a_table_is_dropped_as_it_is_said(shop: Shop) -> None:
+    file = shop.published()
+    shop.table().alter.add_constraint({"few": "n < 1000000"})
+    found = told(Kind.TABLE_RULE, "plan", file)
+    (drop,) = re.findall(r"\.alter\.drop_constraint\('(\w+)'\)", found.next)
+    shop.table().alter.drop_constraint(drop)
+    found.again()
+
+
+# ---- state
+
+
+def test_a_renamed_step_begins_anew_or_is_named_as_it_was(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    shop.written(TOTALS.replace('name="totals"', 'name="sums"'))
+    found = told(Kind.STATE_BEGINS, "plan", file)
+    assert found.commands == [("plan", file, "--begin-anew", "sums")]
+    done("explain", *found.commands[0][1:])
+    shop.written(TOTALS)
+    found.again()
+
+
+def test_what_a_changed_step_is_to_do_is_said_by_name(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    shop.written(TOTALS.replace("n >= 0", "n > 0"))
+    found = told(Kind.STATE_CHANGED, "plan", file)
+    for number, command in enumerate(found.commands):
+        if command[0] == "plan":
+            done("explain", *command[1:])
+        assert command[0] in {"plan", "backfill"}, number
+    found.follow()
+
+
+def test_rows_that_may_go_are_named(shop: Shop) -> None:
+    running = TOTALS.replace('.write("counts"', '.write("sums"')
+    file = shop.published(f"{COUNTED}\n{running}")
+    shop.written(COUNTED)
+    found = told(Kind.ROWS_TAKEN, "plan", file)
+    assert found.commands == [("plan", file, "--take-away", "totals")]
+    found.follow()
+
+
+def test_lost_state_is_made_anew(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    with shop.without("/left/"):
+        found = told(Kind.STATE_GONE, "run", file, *LOCAL)
+        found.follow(*LOCAL)
+        found.again()
+
+
+# ---- batches
+
+
+def test_a_batch_that_is_open_is_finished_first(shop: Shop) -> None:
+    file = shop.published()
+    done("plan", file)
+    found = told(Kind.BATCH_OPEN, "forget", file, "clicks", "--why", "it was made anew")
+    found.follow(*LOCAL)
+    found.again()
+
+
+def test_batches_are_named_that_are_published(shop: Shop) -> None:
+    shop.arrive()
+    file = shop.written()
+    found = told(Kind.BATCH_UNKNOWN, "report", file)
+    found.follow(*LOCAL)
+    found.again()
+
+
+# ---- the store
+
+
+def test_a_store_that_answers_again_is_asked_again(shop: Shop, proxy: FaultProxy) -> None:
+    file = shop.published()
+    proxy.spoil("503 before storing", "GET", "plans", None)
+    found = told(Kind.STORE_UNREACHABLE, "status", file, code=6)
+    proxy.heal()
+    found.again()
+
+
+def test_a_write_whose_end_nobody_knows_is_settled_by_the_same_command(shop: Shop, proxy: FaultProxy) -> None:
+    file = shop.published()
+    proxy.spoil("503 before storing", "PUT", "plans/1", None)
+    found = told(Kind.STORE_UNKNOWN, "plan", file, code=5)
+    proxy.heal()
+    assert "Batch 1 is planned" in found.again()
+
+
+# ---- backfills
+
+
+def test_what_later_batches_went_on_from_is_run_too(shop: Shop) -> None:
+    file = shop.published(TOTALS)
+    done("run", file, *LOCAL)
+    shop.written(TOTALS.replace("n >= 0", "n > 5"))
+    later = told(Kind.BACKFILL_LATER, "backfill", file, "--from", "0", *LOCAL)
+    later.follow(*LOCAL)
+    found = told(Kind.BACKFILL_APPROVAL, "swap", file, "1", "--approve", "sha256:0")
+    (digest,) = re.findall(r"Its digest is (\S+)", found.follow())
+    done(*found.words[:-1], digest)
