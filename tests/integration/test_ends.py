@@ -11,10 +11,14 @@ from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
 from batches import steps
+from batches.backfills import steps as backfills
+from batches.backfills.steps import Asked
 from batches.ends import forget, forgettings
 from batches.planning import preview
+from batches.runners.local import Local
 from cli.main import app
-from partitioning.documents.document import encode
+from partitioning.authoring.settings import DEFAULTS
+from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Finding, Refused
@@ -28,7 +32,7 @@ from partitioning.values import replace
 from tests.changing import World
 from tests.landed import land_file
 from tests.real_batches import stored
-from tests.running import run_and_publish_unjudged, run_groups
+from tests.running import run_and_publish, run_and_publish_unjudged, run_groups, silently
 
 
 @pytest.fixture
@@ -298,6 +302,32 @@ def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(worl
     assert plan is not None
     assert plan.records == 10
     world.check()
+
+
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_what_a_backfill_has_read_may_be_remembered_of_its_files(is_undone: bool, world: World, tmp_path: Path) -> None:
+    """Whose files count can change between a plan and its check."""
+    (key,) = (entry.key for entry in S3Store(world.source).list("clicks/partition=2/"))
+    numbers = [number + 1_000_000 for number in world.topics["clicks"].files[key]]
+    table = pa.table({"k": [key_in(2, 4)] * len(numbers), "number": pa.array(numbers, pa.int64())})
+    land_file(table, "clicks", world.source, 2, 0)
+    request = backfills.begin(world.pipeline(), world.store, Asked(0, 0, DEFAULTS, "landed anew", repaired=True))
+    with Local(processes=1) as runner:
+        backfills.run(world.pipeline(), world.store, request, runner, tmp_path, silently)
+    approved = digest(backfills.comparison(world.store, request))
+    backfills.swap(world.store, request, approved, "")
+    world.read = ["views"]
+    world.send("views", 5)
+    ref = world.plan()
+    assert ref is not None
+    remembered = ref.load()[1].ends.end("clicks", 2)
+    first = Ledger(world.store, "changing").plan(0)
+    assert remembered is not None
+    assert first is not None
+    assert remembered.files != first.stream("clicks").partitions[2].files
+    if is_undone:
+        backfills.undo(world.store, request, "as it was")
+    run_and_publish(ref, tmp_path)
 
 
 # ---- on the command line
