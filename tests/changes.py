@@ -7,6 +7,7 @@ beside the product, by direct queries.
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -331,6 +332,31 @@ def hands_over(world: Changing, chance: random.Random) -> None:
     assert {finding.kind for finding in caught.value.findings} == {Kind.TABLE_OWNER}
 
 
+def hands_an_upserted_table_over(world: Changing, chance: random.Random) -> None:
+    """To a pipeline that writes it anew and gives it back; what the table was is restored, as the refusal says."""
+    choices = [one for one in world.planned() if one.mode is Mode.UPSERT and world.wanted.upserted.get(one.table)]
+    if not choices:
+        return
+    branch, name = chance.choice(choices), world.next_name("other")
+    hand_over(world.store, branch.table, PIPELINE, name, who="me", why="by chance")
+    made = Pipeline(name, source=f"{world.store.root}/{name}")
+    own = replace(branch, stream="own", step="counted", where="true")
+    own.add_to(made.stream(own.stream, key="k", partitions=1))
+    numbers = pa.array(range(7), pa.int64())
+    land_file(pa.table({"k": [f"own-{n}" for n in range(7)], "number": numbers}), own.stream, made.source, 0, 0)
+    ref = steps.plan(made, world.store.root, Settings(begin_anew=(own.keeps,)))[0]
+    assert ref is not None
+    run_and_publish_unjudged(ref)
+    assert {finding.kind for finding in world.refused()} == {Kind.TABLE_OWNER}
+    hand_over(world.store, branch.table, name, PIPELINE, who="me", why="by chance")
+    (finding,) = world.refused()
+    assert finding.kind is Kind.TABLE_CHANGED
+    version = re.search(r"\.restore\((\d+)\)", finding.then)
+    assert version
+    where = folder(world.store.root, branch.table)
+    DeltaTable(where, storage_options=storage_options()).restore(int(version[1]))
+
+
 CHANGES: Sequence[Change] = (
     leaves_a_stream_out,
     brings_a_stream,
@@ -348,6 +374,7 @@ CHANGES: Sequence[Change] = (
     rekeys,
     changes_a_mode,
     hands_over,
+    hands_an_upserted_table_over,
 )
 SCHEMES = (None, None, "tasks(2)", "tasks(3)", "elastic(2)")
 
