@@ -15,6 +15,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import S3Store
 from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from partitioning.model.ends import What
 from tests.batches import rows
 from tests.kafka import COLUMNS, create, delete, new_topic, produce, views
@@ -91,3 +92,29 @@ def test_a_stream_that_goes_to_its_broker_and_back_has_each_record_once(
     published(store, reading(landing, topic), tmp_path)
     with pytest.raises(Refused, match="the topic was re-created"):
         preview(reading(kafka.source, topic), store)
+
+
+def test_files_that_end_before_what_was_read_from_the_broker_are_waited_for(
+    kafka: KafkaServer, store: S3Store, tmp_path: Path
+) -> None:
+    topic, landing = new_topic(kafka), f"{store.root}/topics"
+    sent = pa.table({"tail": pa.array(TAILS, pa.string()), "n": pa.array(range(20), pa.int64())})
+    land_table(sent, topic, landing, key="tail", partitions=2)
+    published(store, reading(landing, topic), tmp_path)
+    produce(kafka, topic, views(TAILS))
+    produce(kafka, topic, views(TAILS, 20))
+    published(store, reading(kafka.source, topic), tmp_path)
+    with pytest.raises(Refused, match="but it was read from its broker up to") as refused:
+        preview(reading(landing, topic), store)
+    findings = refused.value.findings
+    assert {finding.kind for finding in findings} == {Kind.STREAM_RESET}
+    # To forget what was read would count it twice.
+    assert {finding.then for finding in findings} == {
+        "wait until all that is landed too, or read the stream from its broker until then"
+    }
+    # As it says.
+    more = sent.set_column(1, "n", pa.array(range(20, 40), pa.int64()))
+    land_table(more, topic, landing, key="tail", partitions=2)
+    land_table(more.set_column(1, "n", pa.array(range(40, 60), pa.int64())), topic, landing, key="tail", partitions=2)
+    published(store, reading(landing, topic), tmp_path)
+    assert numbers(store) == list(range(60))
