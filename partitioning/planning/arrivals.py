@@ -137,6 +137,16 @@ def _offsets(
     start: int,
     accepted: Sequence[OffsetRange],
 ) -> Iterator[Finding]:
+    read = ends.stream(stream.name)
+    if discovered.end < committed and _is_behind_its_broker(stream, read):
+        yield Finding(
+            Kind.STREAM_RESET,
+            f"its files end at {discovered.end}, but it was read from its broker up to {committed}",
+            f"{StreamPartition(stream.name, discovered.partition)} in {stream.source}",
+            "wait until all that is landed too, or read the stream from its broker until then",
+            about(end=discovered.end, committed=committed),
+        )
+        return
     if discovered.end < committed:
         yield Finding(
             Kind.STREAM_RESET,
@@ -186,6 +196,12 @@ def _expired(
             _make_good(stream, hole),
             about(beginning=hole.end, read=hole.start),
         )
+
+
+def _is_behind_its_broker(stream: Stream, read: Read | None) -> bool:
+    """Whether it is landed, and was read from its broker last: the sink may not have come so far."""
+    was = read.declared.origin if read else None
+    return isinstance(stream.origin, LandedSource) and isinstance(was, KafkaSource)
 
 
 def _make_good(stream: Stream, hole: OffsetRange) -> str:
