@@ -52,10 +52,12 @@ def arrivals(
             start = partition.beginning if whole else committed
             findings.extend(_offsets(ends, stream, partition, committed, start, accepted))
             findings.extend(_cut_file(stream, partition, start))
-            findings.extend(_expired(ends, stream, partition, accepted) if whole else ())
+            gone = _expired(ends, stream, partition)
+            findings.extend(_not_all_there(stream, gone, accepted))
             unlimited = stream.table or partition.partition < mixed.get(stream.name, 0)
             partitions.append(_partition(partition, committed, start, None if unlimited else limit))
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
+            lost = [loss for loss in lost if gone is None or not covers(loss, gone)]
             findings.extend(_not_lost(stream, partition, committed, start, lost) if lost else ())
         columns = discovery.columns, Rows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic))
@@ -174,27 +176,27 @@ def _offsets(
             )
 
 
-def _expired(
-    ends: Ends, stream: Stream, discovered: DiscoveredPartition, accepted: Sequence[OffsetRange]
-) -> Iterator[Finding]:
-    """That a table which is read whole does not have all that it had. One that the last batch kept is asked for what it
-    keeps when it is known what the batch does with that."""
+def _expired(ends: Ends, stream: Stream, discovered: DiscoveredPartition) -> OffsetRange | None:
+    """What a table that is read whole has not any more. One that the last batch kept is asked for what it keeps when it
+    is known what the batch does with that."""
     read, known = ends.stream(stream.name), ends.end(stream.name, discovered.partition)
-    if read is None or known is None or not read.declared.table or (read.declared.kept and read.batch == ends.batch):
-        return
-    hole = OffsetRange(
-        StreamPartition(stream.name, discovered.partition),
-        min(known.beginning, discovered.beginning),
-        discovered.beginning,
-    )
-    if len(hole) and not any(covers(loss, hole) for loss in accepted):
+    if read is None or known is None or not read.declared.table or not ends.is_read_whole(stream):
+        return None
+    if read.declared.kept and read.batch == ends.batch:
+        return None
+    gone = StreamPartition(stream.name, discovered.partition), known.beginning, discovered.beginning
+    return OffsetRange(*gone) if known.beginning < discovered.beginning else None
+
+
+def _not_all_there(stream: Stream, gone: OffsetRange | None, accepted: Sequence[OffsetRange]) -> Iterator[Finding]:
+    if gone is not None and not any(covers(loss, gone) for loss in accepted):
         yield Finding(
             Kind.STREAM_LOST,
-            f"batch {known.batch} read the table from offset {hole.start:,} on, and its records before "
-            f"{hole.end:,} are gone: the latest of their keys would be missing",
-            f"{hole.partition} in {stream.source}",
-            _make_good(stream, hole),
-            about(beginning=hole.end, read=hole.start),
+            f"an earlier batch read the table from offset {gone.start:,} on, and its records before {gone.end:,} are "
+            "gone: the latest of their keys would be missing",
+            f"{gone.partition} in {stream.source}",
+            _make_good(stream, gone),
+            about(beginning=gone.end, read=gone.start),
         )
 
 

@@ -83,10 +83,22 @@ def test_a_table_alone_that_grew_makes_a_batch() -> None:
     assert plan_of(tails(), tails_found(planes=101), batch=1, published=first).stream("flights").range(0).end == 250
 
 
-def test_a_table_may_lose_its_oldest_records_but_a_stream_may_not() -> None:
+def test_a_table_loses_its_oldest_records_only_if_that_is_accepted() -> None:
     first = plan_of(tails(), tails_found())
     trimmed = [arrived("flights", [300] * 12), arrived("planes", [500] * 8, beginning=200)]
-    assert str(plan_of(tails(), trimmed, batch=1, published=first).stream("planes").range(0)) == "planes-0@[200,500)"
+    with pytest.raises(Refused, match="from offset 0 on, and its records before 200 are gone") as refusal:
+        plan_of(tails(), trimmed, batch=1, published=first)
+    assert len(refusal.value.findings) == 8
+    accepting = Settings.parse(accept_loss=[f"planes-{number}@[0,200)" for number in range(8)])
+    second = plan_of(tails(), trimmed, batch=1, published=first, settings=accepting)
+    assert str(second.stream("planes").range(0)) == "planes-0@[200,500)"
+    # It is said once.
+    more = [arrived("flights", [400] * 12), arrived("planes", [500] * 8, beginning=200)]
+    plan_of(tails(), more, batch=2, published=second)
+
+
+def test_a_stream_may_not_lose_what_was_not_read() -> None:
+    first = plan_of(tails(), tails_found())
     lost = [arrived("flights", [400] * 12, beginning=300), arrived("planes", [100] * 8)]
     with pytest.raises(Refused, match=r"\[250,300\) is lost") as refusal:
         plan_of(tails(), lost, batch=1, published=first)
