@@ -1,0 +1,138 @@
+"""What a running step keeps gets a further column: the step is rebuilt from all batches, compared, and put in place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner, Result
+
+from cli.main import app
+from partitioning.documents.store import S3Store
+from sources.s3 import storage_options
+from spark_jobs.table_schema import folder
+from tests.landed import land_table
+
+CODE = """
+from partitioning import Pipeline
+pipeline = Pipeline("worth", source="{source}")
+orders = pipeline.stream("orders", key="customer", partitions=4)
+worth = orders.aggregate("{of_orders}")
+worth.combine("{running}", running=True, name="{name}").write("worth", mode="upsert")
+"""
+WORTH = "sum(amount)::BIGINT AS worth", "sum(worth)::BIGINT AS worth"
+COUNTED = f"{WORTH[0]}, count(*) AS orders", f"{WORTH[1]}, sum(orders)::BIGINT AS orders"
+
+
+class Shop:
+    """A pipeline in a file that its owner edits, and commands as they are typed."""
+
+    def __init__(self, store: S3Store, folder_: Path) -> None:
+        self._store = store
+        self._file = folder_ / "worth.py"
+        self._docs = folder_ / "docs"
+        self.edit(WORTH, "totals")
+
+    def edit(self, columns: tuple[str, str], name: str) -> None:
+        of_orders, running = columns
+        source = f"{self._store.root}/topics"
+        self._file.write_text(CODE.format(source=source, of_orders=of_orders, running=running, name=name))
+
+    def order(self, customers: range) -> None:
+        table = pa.table({"customer": [f"c{number}" for number in customers], "amount": [10] * len(customers)})
+        land_table(table, "orders", f"{self._store.root}/topics", key="customer", partitions=4)
+
+    def typed(self, command: str, *words: str) -> Result:
+        runs = ("--runner", "local", "--docs", str(self._docs)) if command in {"run", "backfill"} else ()
+        return CliRunner().invoke(app, [command, str(self._file), *words, *runs, "--store", self._store.root])
+
+    def done(self, command: str, *words: str) -> str:
+        result = self.typed(command, *words)
+        assert result.exit_code == 0, result.output
+        return plain(result)
+
+    def rows(self) -> dict[str, tuple[int, ...]]:
+        """What readers see of each customer."""
+        delta = DeltaTable(folder(self._store.root, "worth"), storage_options=storage_options())
+        columns = [name for name in ("worth", "orders") if name in delta.to_pyarrow_table().schema.names]
+        rows = delta.to_pyarrow_table(columns=["customer", *columns]).to_pylist()
+        return {row["customer"]: tuple(row[name] for name in columns) for row in rows}
+
+
+@pytest.fixture
+def shop(store: S3Store, tmp_path: Path) -> Shop:
+    """120 customers in two batches, 40 of them in both."""
+    shop = Shop(store, tmp_path)
+    for customers in (range(80), range(40, 120)):
+        shop.order(customers)
+        shop.done("run")
+    return shop
+
+
+def plain(result: Result) -> str:
+    return re.sub(r"\s+", " ", result.output)
+
+
+def expected(*batches: range, counted: bool) -> dict[str, tuple[int, ...]]:
+    orders = [f"c{number}" for batch in batches for number in batch]
+    return {who: (10 * orders.count(who), orders.count(who))[: 1 + counted] for who in orders}
+
+
+def swap_that_is_named(shown: str) -> tuple[str, ...]:
+    (command,) = set(re.findall(r"`coset swap \S+ ([^`]+)`", shown))
+    return ("swap", *command.split())
+
+
+BATCHES = range(80), range(40, 120)
+
+
+def test_a_further_column_is_refused_renamed_rebuilt_and_gone_on_from(shop: Shop) -> None:
+    shop.order(range(1))
+    shop.edit(COUNTED, "totals")
+    refused = shop.typed("run")
+    assert refused.exit_code == 3
+    assert "its columns changed from" in plain(refused)
+    shop.edit(COUNTED, "sums")
+    refused = shop.typed("run")
+    assert refused.exit_code == 3
+    assert "table 'worth' has 120 rows and would have only those of keys that come from now on" in plain(refused)
+    (command,) = set(re.findall(r"`coset backfill \S+ (--from 0 --cascade)`", plain(refused)))
+    shown = shop.done("backfill", *command.split())
+    assert "different: 120 keys of what sums keeps" in shown
+    assert "1 what sums keeps, before totals 120 120 120" in shown
+    assert shop.rows() == expected(*BATCHES, counted=False)
+    assert "It is in place: worth at version" in shop.done(*swap_that_is_named(shown))
+    assert shop.rows() == expected(*BATCHES, counted=True)
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(1), counted=True)
+
+
+def test_what_is_taken_back_is_gone_on_from_as_it_was(shop: Shop) -> None:
+    shop.edit(COUNTED, "sums")
+    shop.done(*swap_that_is_named(shop.done("backfill", "--from", "0", "--cascade")))
+    shop.done("undo", "0")
+    shop.edit(WORTH, "totals")
+    shop.order(range(1))
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(1), counted=False)
+
+
+def test_a_step_that_has_only_another_name_is_rebuilt_without_a_difference(shop: Shop) -> None:
+    shop.edit(WORTH, "sums")
+    shown = shop.done("backfill", "--from", "0", "--cascade")
+    assert "Compared: identical: 0 rows of 2 batches, and 120 that steps keep." in shown
+    shop.done(*swap_that_is_named(shown))
+    shop.order(range(1))
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(1), counted=False)
+
+
+def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) -> None:
+    shop.edit(COUNTED, "sums")
+    refused = shop.typed("backfill", "--from", "0")
+    assert refused.exit_code == 3
+    assert "what sums keeps after it is not what later batches, up to 1, went on from" in plain(refused)
+    assert "--from 0 --cascade`" in plain(refused)
