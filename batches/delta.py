@@ -70,12 +70,13 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a commit does to a table: its actions, and in mode `overwrite` it takes away all files in the partitions of
-    `filters`, or all there are. It `takes` if any may go."""
+    `filters`, or all there are. It `takes` if any may go. A table that is given back its files is given `columns`."""
 
     actions: list[AddAction | RemoveAction]
     mode: Literal["append", "overwrite"]
     filters: list[tuple[str, str, list[str]]] | None = None
     takes: bool = False
+    columns: Schema | None = None
 
     @classmethod
     def of(cls, write: PlannedWrite, files: Sequence[Artefact]) -> Change:
@@ -166,7 +167,7 @@ def carry_out(
             table.create_write_transaction(
                 change.actions,
                 change.mode,
-                table.schema() if change.mode == "append" else Schema.from_arrow(columns_of(write)),
+                table.schema() if change.mode == "append" else change.columns or Schema.from_arrow(columns_of(write)),
                 partition_by=partitioned_by(write),
                 partition_filters=change.filters,
                 commit_properties=CommitProperties(

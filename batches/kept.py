@@ -95,7 +95,7 @@ def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     assert verdict is not None
     kept = {read.name: read for _, read in States(published, Kept.by(verdict, digest(verdict))).left()}
     for read in reads:
-        if _runs(read) != _runs(kept[read.name]):
+        if read.name not in kept or _runs(read) != _runs(kept[read.name]):
             what = f"what {read.step} kept up to batch {read.batch} was exchanged by a backfill since"
             yield Finding(
                 Kind.STATE_EXCHANGED,

@@ -93,7 +93,7 @@ def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Findi
     name = f"backfill-{found.backfill}.html"
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
-    sides += [(found.plans[-1][0], f"what {state.step} keeps", state) for state in found.states]
+    sides += [(found.plans[-1][0], str(state), state) for state in found.states]
     text = _template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
     written = site.write(found.pipeline, name, text)
     prefix = f"{found.pipeline}/docs"

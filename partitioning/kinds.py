@@ -153,12 +153,13 @@ class Kind(StrEnum):
     STATE_CHANGED = (
         "state.changed",
         "A step that keeps something, or what is before it, is another than in the last published batch.",
-        "Change it back, or ask for what it is to do by its name: `--go-on`, `--begin-anew`.",
+        "Change it back, make what it kept anew by `coset backfill --from 0 --cascade`, or ask for what it is to do by its "
+        "name: `--go-on`, `--begin-anew`.",
     )
     STATE_BEGINS = (
         "state.begins",
         "A step would begin with nothing below a table that has rows, because it is new, renamed, or not kept.",
-        "Name it as it was, or ask for it by its name: `--begin-anew`.",
+        "Name it as it was, make what it keeps by `coset backfill --from 0 --cascade`, or ask for it: `--begin-anew`.",
     )
     STATE_EXCHANGED = "state.exchanged", "A backfill exchanged what a batch goes on from.", "Plan it anew."
     STATE_NONE = "state.none", "No step of the batch keeps that.", "Name one that does."

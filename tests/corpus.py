@@ -146,7 +146,10 @@ def remembering(before: Plan) -> Plan:
 
 def _comparison() -> Comparison:
     rows = (2, 1), ("00000000000000ff", "0000000000000001"), 1, (("ad-1", '{"ad":"ad-1"}', ""),)
-    tables, states = (TableComparison(*rows, batch=0, table="seen"),), (StateComparison(*rows, step="newest"),)
+    tables, states = (
+        (TableComparison(*rows, batch=0, table="seen"),),
+        (StateComparison(*rows, step="newest", kept_by="newest"),),
+    )
     return Comparison("ads", 3, ((0, "sha256:1", "sha256:2"),), tables, states, ("seen: its columns",), ("streak",))
 
 

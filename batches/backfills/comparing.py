@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+import pyarrow as pa
 from msgspec import UNSET
 from msgspec.structs import astuple
 
@@ -12,7 +14,7 @@ from batches.backfills.held import uris_of
 from batches.backfills.repaired import added_digest, input_changes
 from batches.backfills.rows import compared, rows_of
 from batches.backfills.swaps import gone_on_from, in_force
-from batches.kept import kept_states, rows_kept
+from batches.kept import KeptState, kept_states, rows_kept
 from partitioning.commands import Run
 from partitioning.diff.tables import results
 from partitioning.documents.document import digest
@@ -25,6 +27,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, StreamInput
 from partitioning.model.receipt import MODULUS
 from partitioning.model.verdict import Verdict
+from partitioning.planning.beginnings import replaced
 from spark_jobs.table_schema import table_schema
 
 
@@ -136,10 +139,24 @@ def _tables(
 
 
 def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
-    """What steps keep after a batch; a step that is new kept nothing before, and goes nowhere."""
+    """What steps keep after a batch, each beside what it kept before, or the step that it replaces."""
     were = {state.step: state for state in kept_states(before, batch)}
+    old_plan, new_plan = before.plan(batch), now.plan(batch)
+    assert old_plan is not None
+    assert new_plan is not None
+    instead = replaced(old_plan, new_plan)
     for state in kept_states(now, batch):
-        if (was := were.get(state.step)) is not None:
-            with rows_kept(before, was) as old, rows_kept(now, state) as new:
-                found = compared(old, new, state.read.placement.key)
-            yield StateComparison(*astuple(found), step=state.step)
+        was = were.get(instead.get(state.step, state.step))
+        with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
+            found = compared(old, new, state.read.placement.key)
+        yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
+
+
+@contextmanager
+def _rows_before(ledger: Ledger, was: KeptState | None, schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
+    """The rows that were kept; none of a step that is new."""
+    if was is None:
+        yield pa.RecordBatchReader.from_batches(schema, ())
+        return
+    with rows_kept(ledger, was) as rows:
+        yield rows

@@ -201,7 +201,7 @@ def _tasks(plan: Plan) -> int:
 def _tables(found: Comparison, hindrances: Iterable[Finding]) -> Section:
     sides = [(str(table.batch), table.table, table.rows, table.keys) for table in found.tables]
     last = str(found.plans[-1][0])
-    sides += [(last, f"what {state.step} keeps", state.rows, state.keys) for state in found.states]
+    sides += [(last, str(state), state.rows, state.keys) for state in found.states]
     rows = [(batch, name, *(f"{count:,}" for count in (*counts, keys))) for batch, name, counts, keys in sides]
     columns = ("batch", "table", "rows before", "rows now", "keys that differ")
     return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, hindrances))

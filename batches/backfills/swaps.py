@@ -175,7 +175,7 @@ def _checked(
     findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
     if findings:
         raise Refused(*findings)
-    batches, keeps = backfill.batches, not all(state.same for state in comparison.states)
+    batches, keeps = backfill.batches, bool(comparison.kept_otherwise)
     swap = Swap(
         backfill.pipeline,
         len(decided),
@@ -243,7 +243,7 @@ def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn,
                     (Run(backfill.name), " compares with what counts now"),
                     about(backfill=backfill.name, batch=batch),
                 )
-    changed = [state.step for state in comparison.states if not state.same]
+    changed = comparison.kept_otherwise
     if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:
         yield Finding(
             Kind.BACKFILL_LATER,

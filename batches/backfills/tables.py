@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
 from batches.backfills.held import files_held, held_in, missing
@@ -78,12 +78,13 @@ def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[
 
 
 def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) -> int:
-    """Give an upserted table the files that it had in a version; give the version in which it has them again.
+    """Give an upserted table the files and columns that it had in a version; give the version in which it has them
+    again.
 
     Raises Refused if one of them was removed since, and as `exchange`.
     """
-    files = check_version(store.root, write.declared.table, version)
-    change = Change([_again(file) for file in files], "overwrite", takes=True)
+    files, columns = check_version(store.root, write.declared.table, version)
+    change = Change([_again(file) for file in files], "overwrite", takes=True, columns=columns)
     return _swapped(store, swap, write, lambda _: change)
 
 
@@ -94,11 +95,13 @@ def holds(store_root: str, swap: Swap, table: str) -> bool:
         return newest is not None and newest >= swap.number
 
 
-def check_version(store_root: str, table: str, version: int) -> list[dict[str, Any]]:
-    """The files that a table had in a version. Raises Refused, with all findings, if some were removed since."""
+def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
+    """The files and columns that a table had in a version. Raises Refused, with all findings, if some files were
+    removed since."""
     where = folder(store_root, table)
     with opened_at(where, version) as old:
         files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
+        columns = old.schema()
     if gone := missing([f"{where}/{file['path']}" for file in files]):
         then = "it cannot be taken back any more: run the batches again as they were"
         raise Refused(
@@ -113,7 +116,7 @@ def check_version(store_root: str, table: str, version: int) -> list[dict[str, A
                 for uri in gone
             )
         )
-    return files
+    return files, columns
 
 
 def _again(file: dict[str, Any]) -> AddAction:

@@ -171,6 +171,11 @@ def _renamed(value: Plain, **names: str) -> Plain:
 
 
 # By format: the steps from version 1 to 2, from 2 to 3 and so on.
+def _comparison(stored: Plain) -> Plain:
+    """What a step kept was compared under its own name only."""
+    return {**stored, "states": [{**state, "kept_by": state["step"]} for state in stored["states"]]}
+
+
 STEPS: Mapping[str, Sequence[Upgrade]] = {
     "coset.plan": (_plan, _same),
     "coset.order": (_order, _same),
@@ -179,4 +184,5 @@ STEPS: Mapping[str, Sequence[Upgrade]] = {
     "coset.commit": (_commit, _same),
     "coset.locality": (_same,),
     "coset.failure": (_same,),
+    "coset.comparison": (_comparison,),
 }

@@ -117,9 +117,21 @@ class TableComparison(Difference, frozen=True, kw_only=True):
 
 
 class StateComparison(Difference, frozen=True, kw_only=True):
-    """What a step kept after the last batch, and what it keeps now."""
+    """What a step keeps after the last batch, beside what was `kept_by` it, or by the step that it replaces; None if it
+    replaces none."""
 
     step: str
+    kept_by: str | None
+
+    @property
+    def stays(self) -> bool:
+        """Whether the next batch finds what was kept under the same name."""
+        return self.same and self.kept_by == self.step
+
+    def __str__(self) -> str:
+        if self.kept_by == self.step:
+            return f"what {self.step} keeps"
+        return f"what {self.step} keeps, {'which is new' if self.kept_by is None else f'before {self.kept_by}'}"
 
 
 class InputChange(Value, frozen=True):
@@ -149,7 +161,7 @@ class Comparison(Document, frozen=True):
     import paths are known to be the same. `input` is what was repaired in it.
     """
 
-    FORMAT: ClassVar[str] = "coset.comparison/1"
+    FORMAT: ClassVar[str] = "coset.comparison/2"
 
     pipeline: str
     backfill: int
@@ -172,6 +184,11 @@ class Comparison(Document, frozen=True):
         return not self.same or bool(self.changes) or bool(self.repairs)
 
     @property
+    def kept_otherwise(self) -> tuple[str, ...]:
+        """The steps that keep something else than later batches went on from."""
+        return tuple(state.step for state in self.states if not state.stays)
+
+    @property
     def compared_with(self) -> dict[int, str]:
         """The digest of the plan whose rows counted, by batch."""
         return {batch: before for batch, before, _ in self.plans}
@@ -185,8 +202,9 @@ class Comparison(Document, frozen=True):
         differ = {f"{table.table} (batch {table.batch})": table.keys for table in self.tables if not table.same}
         differ |= {f"what {state.step} keeps": state.keys for state in self.states if not state.same}
         if not differ:
-            rows = sum(table.rows[1] for table in self.tables)
-            return f"identical: {many(rows, 'row')} of {many(len(self.plans), 'batch', 'batches')}"
+            rows, kept = (sum(side.rows[1] for side in sides) for sides in (self.tables, self.states))
+            of_steps = f", and {kept:,} that steps keep" if self.states else ""
+            return f"identical: {many(rows, 'row')} of {many(len(self.plans), 'batch', 'batches')}{of_steps}"
         listed = ", ".join(f"{many(keys, 'key')} of {name}" for name, keys in differ.items())
         return f"different: {listed}"
 

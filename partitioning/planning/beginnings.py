@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Command, PlanAsking
+from partitioning.commands import Backfill, Command, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
@@ -70,6 +70,23 @@ def beginnings(now: Graph, before: Graph, written: Mapping[str, int | None]) -> 
             yield Beginning(step.name, tables, changes, bool(itself))
 
 
+def replaced(before: Plan, now: Plan) -> dict[str, str]:
+    """The steps that keep something in place of others: under another name the same, or the rows of the same upserted
+    table."""
+    was, is_now = graph_of(before), graph_of(now)
+    names = {step.name for step in is_now.steps if step.state}
+    gone = {step.name for step in was.steps if step.state} - names
+    tables = {write.table: write.step for write in was.writes if write.mode is Mode.UPSERT and write.step in gone}
+    new = names - {step.name for step in was.steps}
+    found = {
+        write.step: tables[write.table]
+        for write in is_now.writes
+        if write.mode is Mode.UPSERT and write.step in new and write.table in tables
+    }
+    renamed = beginnings(is_now, was, dict.fromkeys(write.table for write in is_now.writes))
+    return {each.step: each.renamed for each in renamed if each.renamed} | found
+
+
 def settled(
     pipeline: str,
     now: Graph,
@@ -123,14 +140,20 @@ def _findings(
 ) -> Iterator[Finding]:
     name, last = beginning.step, f"batch {published.batch}" if published else ""
     fates = "; ".join(_fate(write, name, written[write.table]) for write in beginning.tables)
+    of = backfill_of(pipeline)
+    rebuilt = Backfill(of[0] if of else pipeline, 0, cascade=True)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
         back = f"name it {beginning.renamed!r} again, as it does the same; or " if beginning.renamed else ""
+        made: tuple[str | Command, ...] = (back,)
+        if published is not None:
+            whole = "make what it would have kept by a backfill of all batches: "
+            made = (back, whole, rebuilt, "; or for a new beginning ")
         yield Finding(
             Kind.STATE_BEGINS,
             f"the step keeps nothing yet, and is to begin with nothing; {fates}",
             f"step {name!r}, which {last} did not have" if last else f"step {name!r}, which no batch had",
-            (back, *anew),
+            (*made, *anew),
             about(step=name, renamed=beginning.renamed, tables=[write.table for write in beginning.tables]),
         )
         return
@@ -138,7 +161,8 @@ def _findings(
     new_beginning: tuple[str | Command, ...] = ("; or for a new beginning ", *anew, f": {fates}" if fates else "")
     for noun, was, is_now in beginning.changes:
         then: tuple[str | Command, ...] = (
-            "change it back, or make what it kept anew by a backfill of all batches",
+            "change it back, or make what it kept anew by a backfill of all batches: ",
+            rebuilt,
             *new_beginning,
         )
         if step.op is Op.TABLE:
@@ -148,7 +172,8 @@ def _findings(
             then = (
                 "change it back; if what it kept is still right, ask for that by name: ",
                 on,
-                "; if not, make it anew by a backfill of all batches",
+                "; if not, make it anew by a backfill of all batches: ",
+                rebuilt,
                 *new_beginning,
             )
         yield Finding(

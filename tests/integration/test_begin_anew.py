@@ -69,7 +69,7 @@ def test_a_renamed_step_empties_no_table_until_it_is_asked_for_by_name(shop: Sho
     assert refused.exit_code == 3, refused.output
     fate = "table 'worth' has 40 rows and would have only those of keys that come from now on"
     assert f"the step keeps nothing yet, and is to begin with nothing; {fate}" in plain(refused)
-    then = "name it 'totals' again, as it does the same; or ask for it by name: `coset plan "
+    then = "name it 'totals' again, as it does the same; or make what it would have kept by a backfill of all batches"
     assert then in plain(refused)
     assert "worth.py --begin-anew sums`" in plain(refused)
     assert len(shop.worth()) == 40

@@ -219,7 +219,9 @@ def test_a_step_that_is_renamed_below_a_table_that_has_rows_is_refused_until_ask
     assert finding == (
         f"the step keeps nothing yet, and is to begin with nothing; {fate}\n"
         "  where: step 'sums', which batch 0 did not have\n"
-        "  next:  name it 'totals' again, as it does the same; or ask for it by name: `coset plan p --begin-anew sums`"
+        "  next:  name it 'totals' again, as it does the same; or make what it would have kept by a backfill of all "
+        "batches: `coset backfill p --from 0 --cascade`; or for a new beginning ask for it by name: "
+        "`coset plan p --begin-anew sums`"
     )
     plan = next_batch(renamed, begin_anew=("sums",))
     (change,) = diff(planned(plain, 10), plan).states
