@@ -153,8 +153,8 @@ class Kind(StrEnum):
     STATE_CHANGED = (
         "state.changed",
         "A step that keeps something, or what is before it, is another than in the last published batch.",
-        "Change it back, make what it kept anew by `coset backfill --from 0 --cascade`, or ask for what it is to do by its "
-        "name: `--go-on`, `--begin-anew`.",
+        "Change it back, make what it kept anew by `coset backfill --from 0 --cascade`, or ask for what it is to do by "
+        "its name: `--go-on`, `--begin-anew`.",
     )
     STATE_BEGINS = (
         "state.begins",
