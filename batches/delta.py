@@ -70,7 +70,7 @@ def held(store_root: str, pipeline: str, table: str) -> Held | None:
 @dataclass(frozen=True, slots=True)
 class Change:
     """What a commit does to a table: its actions, and in mode `overwrite` it takes away all files in the partitions of
-    `filters`, or all there are. It `takes` if any may go. A table that is given back its files is given `columns`."""
+    `filters`, or all there are. It `takes` if any may go. It gives the table the columns of its rows, or `columns`."""
 
     actions: list[AddAction | RemoveAction]
     mode: Literal["append", "overwrite"]
@@ -162,7 +162,7 @@ def carry_out(
             check_rules(table, takes=change.takes)
             if adopt(table, owner):
                 continue
-            if change.mode == "append" and add_columns(table, write):
+            if change.mode == "append" and change.columns is None and add_columns(table, write):
                 continue
             table.create_write_transaction(
                 change.actions,

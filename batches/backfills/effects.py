@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from batches.backfills.layers import Layers
@@ -13,7 +13,7 @@ from batches.tables import check_exchangeable
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Swap, Swapped, Turn, name_of
+from partitioning.model.backfill import Swap, Turn, name_of
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 
@@ -29,21 +29,37 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What becomes of each table: files of batches are exchanged, or those of an upserted one replaced."""
+    """What becomes of each table: files of batches are exchanged, or those of an upserted one replaced.
+
+    Those `passed` over are as they shall be: what is taken back was never carried out in them.
+    """
 
     exchanges: dict[str, Exchange]
     replacements: dict[str, Replacement]
+    passed: tuple[PlannedWrite, ...] = ()
+
+    def within(self, tables: Collection[str]) -> Effect:
+        """What becomes of these tables; the others are passed over."""
+        writes = [change.write for change in self.exchanges.values()]
+        writes += [change.write for change in self.replacements.values()]
+        return Effect(
+            {table: change for table, change in self.exchanges.items() if table in tables},
+            {table: change for table, change in self.replacements.items() if table in tables},
+            tuple(write for write in writes if write.declared.table not in tables),
+        )
 
 
-def effect_of(store: Store, decided: Sequence[Swap], undone: Swapped | None) -> Effect:
-    """What the last of these swaps does; `undone` is the receipt of the one that it takes back, if it does."""
+def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] | None) -> Effect:
+    """What the last of these swaps does; `undone` has the versions of the tables with the one that it takes back, if it
+    does."""
     swap = decided[-1]
     if swap.turn is Turn.CANCEL:
         return Effect({}, {})
     replacements = dict(_replacements(store, swap)) if swap.keeps else {}
     if undone is not None:
         replacements = {
-            table: Replacement(change.write, (), undone.tables[table] - 1) for table, change in replacements.items()
+            table: Replacement(change.write, (), undone[table] - 1 if table in undone else None)
+            for table, change in replacements.items()
         }
     return Effect(_exchanges(store, decided), replacements)
 

@@ -72,7 +72,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
     where = folder(ledger.store.root, write.table)
     with opened(where) as log:
         if log is None:
-            raise Refused(_deleted(where))
+            raise Refused(deleted(where))
         if write.mode is Mode.REPLACE:
             if not _is_newest(log, ledger, batch, write):
                 return None
@@ -110,7 +110,7 @@ def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence
     where = folder(ledger.store.root, write.table)
     with opened(where, logs) as log:
         if log is None:
-            raise Refused(_deleted(where))
+            raise Refused(deleted(where))
         if write.mode is Mode.APPEND:
             files_held(where, held_in(log), batch, ledger.pipeline, files)
     if write.mode is not Mode.UPSERT:
@@ -123,5 +123,6 @@ def _is_newest(log: DeltaTable, ledger: Ledger, batch: int, write: Write) -> boo
     return newest_in(log, pipeline, write.table) == batch
 
 
-def _deleted(where: str) -> Finding:
+def deleted(where: str) -> Finding:
+    """That a table is gone."""
     return Finding(Kind.TABLE_BEHIND, "the table is not there any more", where, _RESTORE, about(table=where))

@@ -6,12 +6,12 @@ is put. Whoever comes finishes what was decided before anything else is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from batches.backfills.effects import Effect, check_possible, effect_of
 from batches.backfills.layers import Layers
-from batches.backfills.tables import exchange, holds, replace_rows, restore_rows
+from batches.backfills.tables import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode
@@ -22,7 +22,7 @@ from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
 from partitioning.sections import many
-from partitioning.values import Value
+from partitioning.values import Value, replace
 
 
 def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
@@ -75,9 +75,9 @@ def half(store: Store, pipeline: str) -> Half | None:
     if not decided or _receipt_of(store, decided[-1]) is not None:
         return None
     effect = _effect(store, decided)
-    there = {table: holds(store.root, decided[-1], table) for table in sorted(effect.exchanges | effect.replacements)}
-    missing = tuple(table for table, done in there.items() if not done)
-    return Half(decided[-1], tuple(table for table in there if table not in missing), missing) if missing else None
+    done = _versions(store, decided[-1], effect)
+    missing = tuple(table for table in sorted(effect.exchanges | effect.replacements) if table not in done)
+    return Half(decided[-1], tuple(done), missing) if missing else None
 
 
 def taken_back(store: Store, backfill: Backfill) -> Swap | None:
@@ -104,7 +104,13 @@ def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, 
     what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
     time.
     """
-    decided = _whole(store, backfill.pipeline)
+    try:
+        decided = _whole(store, backfill.pipeline)
+    except Refused:
+        # What cannot be finished can be turned back where it is done.
+        decided = list(swaps(store, backfill.pipeline))
+        if not _turns_back(decided[-1], backfill.number, to):
+            raise
     mine = [swap for swap in decided if swap.backfill == backfill.number]
     if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
         # Somebody may have decided it just now, and may not have put the receipt yet.
@@ -263,13 +269,37 @@ def newest_going_on(store: Store, pipeline: str) -> int | None:
 
 
 def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
+    """What the last of these decisions does; of one that turns back what stopped half done, in the tables that have
+    that."""
     swap, undone = decided[-1], None
+    before = decided[-2] if len(decided) > 1 else None
+    half_done = (
+        before is not None and _turns_back(before, swap.backfill, swap.turn) and _receipt_of(store, before) is None
+    )
     if swap.turn is Turn.UNDO:
-        places = ((earlier.backfill, earlier.turn) for earlier in decided)
-        number = max(number for number, place in enumerate(places) if place == (swap.backfill, Turn.SWAP))
-        undone = _receipt_of(store, decided[number])
-        assert undone is not None
-    return effect_of(store, decided, undone)
+        undone, tables = dict[str, int](), effect_of(store, decided, {})
+        for earlier in decided:
+            if (earlier.backfill, earlier.turn) == (swap.backfill, Turn.SWAP):
+                # In some tables only, if it stopped half done, or turned an undo back that did.
+                receipt = _receipt_of(store, earlier)
+                undone |= receipt.tables if receipt else _versions(store, earlier, tables)
+    effect = effect_of(store, decided, undone)
+    if before is not None and half_done:
+        effect = effect.within(_versions(store, before, effect))
+    assert undone is None or all(given.version is not None for given in effect.replacements.values())
+    return effect
+
+
+def _versions(store: Store, swap: Swap, effect: Effect) -> dict[str, int]:
+    """The versions of the tables of an effect in which a swap is carried out."""
+    tables = sorted(effect.exchanges | effect.replacements)
+    there = {table: version_with(store.root, swap, table) for table in tables}
+    return {table: version for table, version in there.items() if version is not None}
+
+
+def _turns_back(half_done: Swap, backfill: int, to: Turn) -> bool:
+    """Whether a turn of a backfill takes back what another did."""
+    return half_done.backfill == backfill and {half_done.turn, to} == {Turn.SWAP, Turn.UNDO}
 
 
 def _whole(store: Store, pipeline: str) -> list[Swap]:
@@ -281,8 +311,29 @@ def _whole(store: Store, pipeline: str) -> list[Swap]:
 
 
 def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
-    """The receipt of the last of these decisions, which is carried out if it has none."""
-    return _receipt_of(store, decided[-1]) or _carried_out(store, decided[-1], _effect(store, decided))
+    """The receipt of the last of these decisions, which is carried out if it has none. Raises Refused, with how to turn
+    it back, if it cannot be."""
+    if receipt := _receipt_of(store, decided[-1]):
+        return receipt
+    swap, effect = decided[-1], _effect(store, decided)
+    tables = effect.exchanges | effect.replacements
+    done = _versions(store, swap, effect)
+    try:
+        check_possible(store, swap.pipeline, effect.within(tables.keys() - done.keys()))
+        return _carried_out(store, swap, effect)
+    except Refused as refusal:
+        raise Refused(*(_blocked(swap, finding, done) for finding in refusal.findings)) from None
+
+
+def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
+    """Why a swap cannot be finished, and how it is turned back."""
+    undo = commands.Undo(swap.pipeline, swap.backfill)
+    again = commands.Swap(swap.pipeline, swap.backfill, swap.approved)
+    words, back = ("put in place", undo) if swap.turn is Turn.SWAP else ("taken back", again)
+    where = f" but in {', '.join(done)}" if done else ""
+    what = f"backfill {swap.backfill} cannot be {words}{where}: {finding.what}"
+    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    return replace(finding, what=what, next=(*parts, "; or turn it back: ", back))
 
 
 def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
@@ -294,6 +345,8 @@ def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
             versions[table] = replace_rows(store, swap, given.write, given.files)
         else:
             versions[table] = restore_rows(store, swap, given.write, given.version)
+    for write in effect.passed:
+        pass_over(store, swap, write)
     receipt, key = Swapped(swap.pipeline, swap.number, digest(swap), versions), _receipt(swap.pipeline, swap.number)
     return decode(Swapped, store.put_new(key, encode(receipt)), f"{root}/{key}")
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from batches.backfills.held import files_held, held_in, missing
+from batches.backfills.held import deleted, files_held, held_in, missing
 from batches.delta import Change, added, carry_out, entry_of, newest_in
 from batches.owners import Owner, application
 from batches.tables import opened, opened_at
@@ -66,9 +66,12 @@ def check_held(store_root: str, change: Exchange) -> None:
     """Raise Refused, with all findings, if files that would go are in the table no more."""
     if change.write.declared.mode is Mode.REPLACE:
         return
-    with opened(folder(store_root, change.write.declared.table)) as log:
+    where = folder(store_root, change.write.declared.table)
+    with opened(where) as log:
         if log is not None:
             _gone(store_root, log, change)
+        elif any(file.records for _, files in change.gone.values() for file in files):
+            raise Refused(deleted(where))
 
 
 def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
@@ -88,11 +91,22 @@ def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) ->
     return _swapped(store, swap, write, lambda _: change)
 
 
-def holds(store_root: str, swap: Swap, table: str) -> bool:
-    """Whether a swap is carried out in a table."""
+def pass_over(store: Store, swap: Swap, write: PlannedWrite) -> None:
+    """Let nobody carry out in a table, if it is there, what was decided before a swap. Raises as `exchange`."""
+    with opened(folder(store.root, write.declared.table)) as log:
+        if log is None:
+            return
+    _swapped(store, swap, write, lambda log: Change([], "append", columns=log.schema()))
+
+
+def version_with(store_root: str, swap: Swap, table: str) -> int | None:
+    """The version of a table in which a swap is carried out, None if it is not."""
     with opened(folder(store_root, table)) as log:
-        newest = None if log is None else log.transaction_version(_swaps_of(swap, table))
-        return newest is not None and newest >= swap.number
+        if log is None:
+            return None
+        version = _version_in(log, swap, table)
+        passed = log.transaction_version(_swaps_of(swap, table)) != swap.number
+        return None if passed and entry_of(log, _metadata(swap)) is None else version
 
 
 def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
@@ -133,20 +147,28 @@ def _again(file: dict[str, Any]) -> AddAction:
 
 def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
     table = write.declared.table
-    name = _swaps_of(swap, table)
-    of = {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
+    return carry_out(
+        folder(store.root, table),
+        write,
+        Owner.of(store, swap.pipeline),
+        f"swap {swap.number}",
+        (_swaps_of(swap, table), swap.number),
+        _metadata(swap),
+        lambda log: _version_in(log, swap, table),
+        change_of,
+    )
 
-    def version_in(log: DeltaTable) -> int | None:
-        newest = log.transaction_version(name)
-        if newest is None or newest < swap.number:
-            return None
-        entry = entry_of(log, of)
-        return int(entry["version"]) if entry else log.version()
 
-    what = f"swap {swap.number}"
-    owner = Owner.of(store, swap.pipeline)
-    where = folder(store.root, table)
-    return carry_out(where, write, owner, what, (name, swap.number), of, version_in, change_of)
+def _version_in(log: DeltaTable, swap: Swap, table: str) -> int | None:
+    newest = log.transaction_version(_swaps_of(swap, table))
+    if newest is None or newest < swap.number:
+        return None
+    entry = entry_of(log, _metadata(swap))
+    return int(entry["version"]) if entry else log.version()
+
+
+def _metadata(swap: Swap) -> dict[str, str]:
+    return {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
 
 
 def _swaps_of(swap: Swap, table: str) -> str:

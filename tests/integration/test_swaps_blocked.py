@@ -1,0 +1,135 @@
+"""A swap or undo of several tables that stopped between two of them, and cannot be finished: it is turned back."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from batches.backfills import steps, swaps
+from batches.backfills.backfill import backfill
+from partitioning.documents.document import digest
+from partitioning.documents.store import S3Store
+from partitioning.model.backfill import Turn
+from sources.s3 import storage_options
+from tests.integration.test_cli import coset
+from tests.integration.test_swaps_stopped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
+
+__all__ = ["two_batches"]
+
+
+def newest(store: S3Store, version: int | None = None) -> DeltaTable:
+    return DeltaTable(f"{store.root}/tables/newest", version, storage_options=storage_options())
+
+
+def removed(store: S3Store, files: list[str]) -> Callable[[], None]:
+    """Remove files; how they are put back."""
+    keys = [file.removeprefix(f"{store.root}/") for file in files]
+    assert keys
+    data = {key: store.get(key) or b"" for key in keys}
+    for key in keys:
+        store.delete(key)
+
+    def restored() -> None:
+        for key, content in data.items():
+            store.put(key, content)
+
+    return restored
+
+
+def files_to_come(store: S3Store, to: Turn) -> list[str]:
+    """Those of the upserted table that a swap, or an undo, gives it."""
+    if to is Turn.UNDO:
+        version = newest(store).version()
+        return list(newest(store, version - 1).file_uris())
+    keys = [entry.key for entry in store.list("tables/newest/") if entry.key.endswith(".parquet")]
+    there = set(newest(store).file_uris())
+    return [uri for key in keys if (uri := f"{store.root}/{key}") not in there]
+
+
+def told(*words: str) -> str:
+    """The next steps of a command that is refused."""
+    result = coset(*words, "--json")
+    assert result.exit_code == 3, result.output
+    return "\n".join(finding["next"] for finding in json.loads(result.stderr.splitlines()[-1])["findings"])
+
+
+def named(text: str, verb: str) -> list[str]:
+    (line,) = set(re.findall(rf"`coset ({verb} [^`]+)`", text))
+    return shlex.split(line)
+
+
+@pytest.mark.parametrize("to", [Turn.SWAP, Turn.UNDO])
+def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
+    to: Turn, two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = two_batches, seen(two_batches)
+    backfilled(store, tmp_path, monkeypatch)
+    half(store, to, monkeypatch)
+    restored = removed(store, files_to_come(store, to))
+    refused = told("run", NEWEST, "--runner", "local")
+    verb, back = ("undo", "swap") if to is Turn.SWAP else ("swap", "undo")
+    assert told("compact", NEWEST) == refused
+    assert "half" in coset("status", NEWEST).stdout
+    turned = coset(*named(refused, verb))
+    assert turned.exit_code == 0, turned.output
+    assert "counts at version" in turned.stdout
+    after = (before[0], before[1]) if to is Turn.SWAP else (seen(store)[0], chosen(before[1]))
+    assert seen(store) == after
+    assert "half" not in coset("backfills", NEWEST).stdout
+    assert swaps.half(store, "newest") is None
+    # Once the files are there again, it can be done as a whole.
+    restored()
+    approved = json.loads(coset("backfills", NEWEST, "--number", "0", "--json").stdout)["comparison"]["digest"]
+    words = ("swap", NEWEST, "0", "--approve", approved) if back == "swap" else ("undo", NEWEST, "0")
+    done = coset(*words)
+    assert done.exit_code == 0, done.output
+    assert seen(store)[1] == (chosen(before[1]) if to is Turn.SWAP else before[1])
+    again = coset("undo", NEWEST, "0") if to is Turn.SWAP else done
+    assert again.exit_code == 0, again.output
+    assert seen(store) == before
+
+
+def test_batches_go_on_after_a_half_swap_was_turned_back(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = two_batches
+    backfilled(store, tmp_path, monkeypatch)
+    half(store, Turn.SWAP, monkeypatch)
+    removed(store, files_to_come(store, Turn.SWAP))
+    monkeypatch.delenv("NEWEST_FROM")
+    assert coset("undo", NEWEST, "0").exit_code == 0
+    land(store, 2)
+    batch(store)
+    latest = {f"key-{key}": 10 * number + key for number in range(3) for key in range(3 * number, 10)}
+    assert seen(store)[1] == sorted(latest.items())
+
+
+def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_done(
+    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, before = two_batches, seen(two_batches)
+    backfilled(store, tmp_path, monkeypatch)
+    request = backfill(store, "newest", 0)
+    found = steps.compared(store, request)
+    assert found is not None
+
+    def killed(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(swaps, "exchange", killed)
+        with pytest.raises(KeyboardInterrupt):
+            steps.swap(store, request, digest(found), "")
+    DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).optimize.compact()
+    refused = told("run", NEWEST, "--runner", "local")
+    assert "0 of 2 tables" in coset("status", NEWEST).stdout
+    turned = coset(*named(refused, "undo"))
+    assert turned.exit_code == 0, turned.output
+    assert seen(store) == before
