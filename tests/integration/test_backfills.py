@@ -102,7 +102,7 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     backfill = history.backfilled(Asked(0, 1, Settings.parse(scheme="tasks(24)"), "hot"))
     history.batch(3)
     found = steps.comparison(store, backfill)
-    assert str(found) == "identical: 18 rows of 2 batches"
+    assert str(found) == "identical: 18 rows of 2 batches, and 10 that steps keep"
     assert all(state.same for state in found.states)
     after = history.seen()
     assert set(after) > set(before)
