@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from msgspec import UNSET, UnsetType
@@ -280,18 +280,31 @@ def _in_airflow(command: Command) -> str | None:
         case Repeat():
             return "clear the failed task"
         case Run(pipeline, again):
-            return f"start the DAG {pipeline}{', with Again' if again else ''}"
-        case Backfill(pipeline):
-            return f"start the DAG {pipeline}_backfill"
+            return _started(pipeline, {}, ["Again"] if again else [])
+        case PlanAsking(name, begin_anew, go_on, take_away):
+            of = backfill_of(name)
+            fields = {"Begin anew": begin_anew or None, "Go on": go_on or None, "Take away": take_away or None}
+            return _started(f"{of[0]}_backfill" if of else name, fields)
+        case Backfill(pipeline, first, last, cascade, repaired):
+            to = "the newest" if cascade else last if last is not None else first
+            asked = {"From batch": first, "To batch": to if first is not None else None}
+            return _started(f"{pipeline}_backfill", asked, ["Repaired input"] if repaired else [])
         case Resume(pipeline, number):
-            return f"start the DAG {pipeline}_backfill, with Backfill {number}"
+            return _started(f"{pipeline}_backfill", {"Backfill": number})
         case Swap():
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
-            return f"start the DAG {pipeline}_undo, with Backfill {number}"
-        case Replan() | PlanAsking() | Restore() | Forget() | Status() | Report() | Backfills() | Cancel():
+            return _started(f"{pipeline}_undo", {"Backfill": number})
+        case Replan() | Restore() | Forget() | Status() | Report() | Backfills() | Cancel():
             return None
         case HandOver() | AcceptChanges():
             return None
         case _ as never:
             assert_never(never)
+
+
+def _started(dag: str, fields: Mapping[str, object], ticked: Sequence[str] = ()) -> str:
+    """How a DAG is started by its form, with these fields that are not None."""
+    filled = [f"{field} {value}" for field, value in fields.items() if value not in (None, UNSET)]
+    words = " and ".join([*filled, *ticked])
+    return f"start the DAG {dag}{f', with {words}' if words else ''}"

@@ -33,6 +33,7 @@ from plugins.coset_dag import (
     failures,
     groups_given,
     plan_params,
+    planned_as,
     run_wave,
     store_root,
 )
@@ -252,5 +253,6 @@ def _who() -> str:
 def _asked(params: dict[str, Any], settings: Settings) -> Asked:
     from batches.backfills.steps import Asked  # noqa: PLC0415
 
-    planned = Settings.parse(scheme=params["scheme"], groups=params["groups"], base=settings)
-    return Asked(params["from"], params["to"], planned, params["why"], params.get("repaired", False))
+    return Asked(
+        params["from"], params["to"], planned_as(params, settings), params["why"], params.get("repaired", False)
+    )

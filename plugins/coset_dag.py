@@ -106,7 +106,22 @@ def plan_params(settings: Settings) -> dict[str, Param]:
             title="Task groups",
             description="How many Spark jobs the tasks are grouped into.",
         ),
+        "begin_anew": _names("Begin anew", "Steps that cannot simply go on and are to begin with nothing"),
+        "go_on": _names("Go on", "Steps that go on from what they kept, although what is before them changed"),
     }
+
+
+def _names(title: str, description: str) -> Param:
+    """A field for names, none of them given."""
+    listed = f"{description}, a name on each line."
+    return Param(None, type=["null", "array"], items={"type": "string"}, title=title, description=listed)
+
+
+def planned_as(params: dict[str, Any], settings: Settings, **more: Any) -> Settings:
+    """The settings with what the form says of how to plan, and more."""
+    asked = {name: params.get(name) or () for name in ("begin_anew", "go_on")}
+    form: dict[str, Any] = {name: params[name] for name in ("scheme", "groups")} | asked | more
+    return Settings.parse(**form, base=settings)
 
 
 def _params(settings: Settings) -> dict[str, Param]:
@@ -119,13 +134,7 @@ def _params(settings: Settings) -> dict[str, Param]:
             title="Limit",
             description="The most records to take from each stream partition; empty for all that have arrived.",
         ),
-        "take_away": Param(
-            None,
-            type=["null", "array"],
-            items={"type": "string"},
-            title="Take away",
-            description="Tables and steps of which a new batch may take away any number of rows, a name on each line.",
-        ),
+        "take_away": _names("Take away", "Tables and steps of which a new batch may take away any number of rows"),
         "again": Param(
             False,
             type="boolean",
@@ -262,8 +271,7 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:
-    asked = {name: params[name] for name in ("scheme", "groups", "limit")}
-    return Settings.parse(**asked, take_away=params["take_away"] or (), base=settings)
+    return planned_as(params, settings, limit=params["limit"], take_away=params["take_away"] or ())
 
 
 def store_root() -> str:

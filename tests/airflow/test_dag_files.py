@@ -197,12 +197,35 @@ def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
     asked: list[commands.Command] = [
         *(Run(name, again) for name in ("tail_activity", "tail_activity.backfill-3") for again in (False, True)),
         commands.Backfill("tail_activity", 0),
+        commands.Backfill("tail_activity", 0, cascade=True, repaired=True),
+        *(
+            commands.PlanAsking(name, **{asked: "totals"})
+            for name, asked in (
+                ("tail_activity", "begin_anew"),
+                ("tail_activity", "go_on"),
+                ("tail_activity", "take_away"),
+                ("tail_activity.backfill-3", "begin_anew"),
+                ("tail_activity.backfill-3", "go_on"),
+            )
+        ),
         commands.Resume("tail_activity", 3),
         commands.Undo("tail_activity", 3),
     ]
     said = [Shown(airflow=True).says(command) for command in asked]
-    named = [re.match(r"start the DAG (\w+)(?:, with (\w+))?", each) for each in said]
+    named = [re.match(r"start the DAG (\w+)(?:, with (.*))? \(`", each) for each in said]
     assert len(list(filter(None, named))) == len(said)
-    for dag, field in (match.groups() for match in named if match):
+    for dag, fields in (match.groups() for match in named if match):
         titles = {param.schema["title"] for param in bag.dags[dag].params.values()}
-        assert field is None or field in titles
+        for field in fields.split(" and ") if fields else ():
+            assert re.sub(r" (\d+|the newest|totals)$", "", field) in titles
+
+
+def test_a_form_says_what_steps_begin_anew_go_on_and_take_away(airflow: Path) -> None:
+    from partitioning.authoring.settings import Settings
+    from plugins import backfill_dag, coset_dag
+
+    form = {"scheme": None, "groups": 2, "begin_anew": ["sums"], "go_on": ["seen"], "why": "counted"}
+    live = coset_dag._asked(form | {"limit": None, "take_away": ["worth"]}, Settings(go_on=("kept",)))
+    assert (live.begin_anew, live.go_on, live.allowance.named) == (("sums",), ("kept", "seen"), ("worth",))
+    again = backfill_dag._asked(form | {"from": 0, "to": 1}, Settings()).settings
+    assert (again.begin_anew, again.go_on) == (("sums",), ("seen",))

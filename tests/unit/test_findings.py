@@ -300,6 +300,22 @@ def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) ->
             "land it again; `coset backfill late --cancel 3` and ask for the backfill again, with `--input repaired`",
         ),
         (
+            commands.PlanAsking("late", begin_anew="sums"),
+            "`coset plan late --begin-anew sums`",
+            "start the DAG late, with Begin anew sums (`coset plan late --begin-anew sums`)",
+        ),
+        (
+            commands.PlanAsking("late.backfill-3", go_on="sums"),
+            "`coset backfill late --from N --go-on sums`",
+            "start the DAG late_backfill, with Go on sums (`coset backfill late --from N --go-on sums`)",
+        ),
+        (
+            commands.Backfill("late", 0, cascade=True),
+            "`coset backfill late --from 0 --cascade`",
+            "start the DAG late_backfill, with From batch 0 and To batch the newest "
+            "(`coset backfill late --from 0 --cascade`)",
+        ),
+        (
             commands.Undo("late", 3),
             "`coset undo late 3`",
             "start the DAG late_undo, with Backfill 3 (`coset undo late 3`)",
