@@ -105,6 +105,7 @@ def diff(
     scheme: SchemeTexts = None,
     groups: Groups = None,
     limit: Limit = None,
+    take_away: TakeAway = None,
     settings: SettingsFile = None,
     begin_anew: BeginAnew = None,
     go_on: GoOn = None,
@@ -115,7 +116,9 @@ def diff(
 
     match plans:
         case [pipeline, old, new]:
-            asked = settings_of(scheme, groups, limit, settings, begin_anew=begin_anew, go_on=go_on)
+            asked = settings_of(
+                scheme, groups, limit, settings, take_away=take_away, begin_anew=begin_anew, go_on=go_on
+            )
             diff.compare_batches(pipeline, old, new, root_of(store), asked, as_json=as_json)
         case [old, new]:
             diff.compare_files(old, new, as_json=as_json)

@@ -84,6 +84,13 @@ def test_what_is_asked_for_by_name_is_said_first_and_done(shop: Shop) -> None:
     assert len(shop.worth()) == 40
 
 
+def test_a_comparison_with_the_next_plan_may_take_away_what_is_named(shop: Shop) -> None:
+    assert shop.typed("diff", "next", "--take-away", "worth").exit_code == 0
+    assert "'worthless' is no table or step of the pipeline" in plain(
+        shop.typed("diff", "next", "--take-away", "worthless")
+    )
+
+
 def test_a_filter_that_is_corrected_is_seen_and_gone_on_with_by_name(shop: Shop) -> None:
     refused = plain(shop.typed("run", condition="amount >= 0"))
     assert "changed from filter amount > 0 to filter amount >= 0" in refused
