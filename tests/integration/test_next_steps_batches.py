@@ -149,8 +149,10 @@ def test_a_renamed_step_begins_anew_or_is_named_as_it_was(shop: Shop) -> None:
     file = shop.published(TOTALS)
     shop.written(TOTALS.replace('name="totals"', 'name="sums"'))
     found = told(Kind.STATE_BEGINS, "plan", file)
-    assert found.commands == [("plan", file, "--begin-anew", "sums")]
-    done("explain", *found.commands[0][1:])
+    rebuilt, anew = found.commands
+    assert (rebuilt, anew) == (("backfill", file, "--from", "0", "--cascade"), ("plan", file, "--begin-anew", "sums"))
+    done(*rebuilt, "--preview")
+    done("explain", *anew[1:])
     shop.written(TOTALS)
     found.again()
 
