@@ -36,7 +36,8 @@ from partitioning.model.graph import Mode, Write
 from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
-from sources.s3 import AGAIN, filesystem, reaching, split
+from sources.files import Files
+from sources.s3 import AGAIN, reaching
 from spark_jobs.table_schema import folder, table_schema
 
 _OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
@@ -124,15 +125,15 @@ def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequ
     assert write is not None
     schema, name = table_schema(write), digest_of("\n".join(file.path for file in files).encode())
     path = f"{compacted_in(batch, ledger.pipeline)}{name.rpartition(':')[2][:16]}.parquet"
-    at = "/".join(split(f"{folder(ledger.store.root, write.declared.table)}/{path}"))
-    arrow = filesystem()
-    with reaching("the file cannot be written", at, AGAIN):
+    uri, arrow = f"{folder(ledger.store.root, write.declared.table)}/{path}", Files()
+    with reaching("the file cannot be written", uri, AGAIN):
         with (
-            arrow.open_output_stream(at) as sink,
+            arrow.create(uri) as sink,
             pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer,
         ):
             for batch_of_rows in rows_of([ledger.uri(file.path) for file in files], schema):
                 writer.write_batch(batch_of_rows)
-        size = arrow.get_file_info(at).size
+        with arrow.open(uri) as written:
+            size = written.size()
     records = sum(file.records for file in files)
     return AddAction(path, size, {}, time.time_ns() // 1_000_000, False, json.dumps({"numRecords": records}))

@@ -23,7 +23,8 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
-from sources.s3 import filesystem, may_pass, reaching, split, store_error
+from sources.files import Files
+from sources.s3 import may_pass, reaching, store_error
 from spark_jobs.table_schema import folder, table_schema
 
 __all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"]
@@ -285,7 +286,7 @@ def _content(ledger: Ledger, file: Artefact) -> str:
     content, uri = sha256(), ledger.uri(file.path)
     with (
         reaching("the file cannot be read", uri, _RESTORE),
-        filesystem().open_input_stream("/".join(split(uri))) as stream,
+        Files().stream(uri) as stream,
     ):
         while chunk := stream.read(_CHUNK):
             content.update(chunk)
@@ -295,15 +296,16 @@ def _content(ledger: Ledger, file: Artefact) -> str:
 def _check_contents(ledger: Ledger, plan: Plan, files: Sequence[Artefact]) -> None:
     """Raise Refused, with every file that does not have its table's columns or its receipt's record count."""
     wanted = {write.declared.table: table_schema(write) for write in plan.writes()}
-    files_in_store, then = filesystem(), _restore_or_replan(plan)
+    files_in_store, then = Files(), _restore_or_replan(plan)
 
     def look(file: Artefact) -> str | None:
-        path = "/".join(split(ledger.uri(file.path)))
+        uri = ledger.uri(file.path)
         try:
-            footer = pq.read_metadata(path, filesystem=files_in_store)
+            with files_in_store.open(uri) as there:
+                footer = pq.read_metadata(there)
         except (pa.ArrowException, OSError) as error:
             if may_pass(error):
-                raise store_error(error, "the file cannot be read", ledger.uri(file.path), then) from error
+                raise store_error(error, "the file cannot be read", uri, then) from error
             return f"the file cannot be read as Parquet: {error}"
         columns = footer.schema.to_arrow_schema()
         if not columns.equals(wanted[file.name]):

@@ -30,8 +30,9 @@ from partitioning.model.graph import state_of
 from partitioning.model.plan import Plan, StateInput
 from partitioning.sections import many
 from partitioning.values import Value, replace
+from sources.files import Files
 from sources.pinned import not_as_planned
-from sources.s3 import AGAIN, filesystem, reaching, split
+from sources.s3 import AGAIN, reaching
 
 _CHUNK = 4 << 20
 # Where others have settings: nothing is planned.
@@ -164,11 +165,11 @@ def _run_again(
 def _put_back(ledger: Ledger, made: Artefact, lost: Artefact) -> None:
     """Copy an object to where the same was lost, in the parts in which tasks write, so that it has the same etag."""
     source, target = (ledger.uri(file.path) for file in (made, lost))
-    files = filesystem()
+    files = Files()
     with (
         reaching("the object cannot be put back", target, AGAIN),
-        files.open_input_stream("/".join(split(source))) as stream,
-        files.open_output_stream("/".join(split(target))) as sink,
+        files.stream(source) as stream,
+        files.create(target) as sink,
     ):
         while chunk := stream.read(_CHUNK):
             sink.write(chunk)

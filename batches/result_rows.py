@@ -12,8 +12,9 @@ from expectations.rows import Rows
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
+from sources.files import Files
 from sources.formats.parquet import open_parquet
-from sources.s3 import AGAIN, filesystem, reaching, split
+from sources.s3 import AGAIN, reaching
 from spark_jobs.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16
@@ -36,7 +37,7 @@ def result_rows(ledger: Ledger, plan: Plan, attempt: int) -> Mapping[str, Rows]:
 
 
 def _read(uris: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    files = filesystem()
+    files = Files()
     for uri in uris:
-        with reaching("the file cannot be read", uri, AGAIN), files.open_input_file("/".join(split(uri))) as source:
+        with reaching("the file cannot be read", uri, AGAIN), files.open(uri) as source:
             yield from open_parquet(source).iter_batches(_BATCH_ROWS, columns=list(columns))

@@ -22,7 +22,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
@@ -49,7 +49,7 @@ def plan(
     """
     from batches.planning import take_up  # noqa: PLC0415  Airflow parses this file
 
-    store = S3Store(store_root)
+    store = store_at(store_root)
     taken = take_up(pipeline, store, settings, again=again)
     return (BatchRef.of(store, taken.plan) if taken.plan else None), taken.sentence
 
@@ -61,7 +61,7 @@ def replan(pipeline: Pipeline, store_root: str, settings: Settings, why: str) ->
     """
     from batches import publication  # noqa: PLC0415
 
-    verdict = publication.abandon(Ledger(S3Store(store_root), pipeline.name), why)
+    verdict = publication.abandon(Ledger(store_at(store_root), pipeline.name), why)
     return f"Batch {verdict.batch} is abandoned ({verdict.why})", *plan(pipeline, store_root, settings)
 
 

@@ -31,7 +31,7 @@ from bench.party import PARTIES
 from bench.workload import Workload
 from cli.output import console
 from demo.s3_server import start_server
-from sources.s3 import filesystem, split
+from sources.s3 import s3_filesystem, split
 
 _FOLDER = Path(".coset/bench")
 _CHECKSUMS = """
@@ -63,7 +63,7 @@ def main() -> int:
             os.environ.update({**server.environment, **environment()})
             workload.upload()
             # Receipts of an earlier benchmark would stay and be audited in place of the new ones.
-            filesystem().delete_dir_contents("coset")
+            s3_filesystem().delete_dir_contents("coset")
             figures = {}
             for party in asked.only:
                 status.update(f"running {PARTIES[party][0]}")
@@ -104,7 +104,7 @@ def _measure(party: str, asked: argparse.Namespace, server: int) -> dict[str, An
 
 def _checksums(files: Sequence[str]) -> list[int]:
     tables = [
-        pq.read_table("/".join(split(file)), filesystem=filesystem())
+        pq.read_table("/".join(split(file)), filesystem=s3_filesystem())
         if file.startswith("s3://")
         else pq.read_table(file)
         for file in files

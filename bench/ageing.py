@@ -24,9 +24,9 @@ from bench.measure import cpu_of
 from cli.output import show_table
 from demo.s3_server import S3Server, start_server
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
-from sources.s3 import filesystem, split
+from sources.s3 import s3_filesystem, split
 
 PARTITIONS = 4
 RECORDS = 400
@@ -90,7 +90,7 @@ def _compare(batches: int, server: S3Server, docs: Path) -> None:
         last = [*last[1 - MEAN_OF :], batch(number, server, docs)]
         if number + 1 in SHOWN:
             means = (sum(getattr(one, name) for one in last) / len(last) for name in ("plan", "rest", "server"))
-            objects = sum(1 for _ in S3Store(STORE).list(""))
+            objects = sum(1 for _ in store_at(STORE).list(""))
             rows.append((f"{number + 1:,}", *(f"{mean:.2f}" for mean in means), f"{objects:,}"))
     columns = ("batches", "plan, CPU s", "all else, CPU s", "S3 server, CPU s", "objects")
     show_table(f"{RECORDS} records a batch; means of the last {MEAN_OF}", columns, rows, [])
@@ -98,7 +98,7 @@ def _compare(batches: int, server: S3Server, docs: Path) -> None:
 
 def _land(number: int) -> None:
     members = [f"m-{member}" for member in range(RECORDS)]
-    store, (bucket, prefix) = filesystem(), split(SOURCE)
+    store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
     for partition in range(PARTITIONS):
         mine = [member for member in members if placement_hash(member, "string") % PARTITIONS == partition]
         first = number * len(mine)

@@ -24,14 +24,14 @@ from cli.output import show_table
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.model.ends import NOTHING
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import size
 from sources.landed import discover
-from sources.s3 import filesystem, split
+from sources.s3 import s3_filesystem, split
 
 PARTITIONS = 8
 RECORDS = 10
@@ -124,7 +124,7 @@ def _measure(published: Path | None) -> Figures:
 
 def _after(files: int) -> Plan:
     """The plan of a batch that read the last of so many files in each partition, after batches that read the others."""
-    store, partitions = S3Store(SOURCE), []
+    store, partitions = store_at(SOURCE), []
     for number in range(files - PARTITIONS, files):
         partition, start = _place(number)
         entry = store.head(_key(number))
@@ -135,7 +135,7 @@ def _after(files: int) -> Plan:
 
 
 def _land(first: int, end: int) -> None:
-    store, (bucket, prefix) = filesystem(), split(SOURCE)
+    store, (bucket, prefix) = s3_filesystem(), split(SOURCE)
 
     def land(number: int) -> None:
         with store.open_output_stream(f"{bucket}/{prefix}/{_key(number)}") as sink:

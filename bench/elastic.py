@@ -23,7 +23,7 @@ from cli.output import console
 from demo.s3_server import start_server
 from partitioning.authoring.settings import Settings
 from partitioning.model.reading import read_together
-from sources.s3 import filesystem
+from sources.s3 import s3_filesystem
 
 _FOLDER = Path(".coset/bench")
 _FACTORS = {1: None, 4: 1.5, 8: 2.0}
@@ -43,7 +43,7 @@ def main() -> int:
     try:
         os.environ.update(server.environment)
         workload.upload()
-        filesystem().delete_dir_contents("coset")
+        s3_filesystem().delete_dir_contents("coset")
         first = None
         for factor, most in _FACTORS.items():
             tasks, pieces, cpu, wall = _measure(factor)

@@ -34,7 +34,7 @@ from bench.party import MASTER, emptied, shuffled
 from cli.output import console
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from spark_jobs.hashing import placement_hashes
 
 _PARTITIONS, _PLACED, _REKEYED, _USERS = 8, 900_000, 100_000, 50_000
@@ -52,7 +52,7 @@ def main() -> int:
         try:
             os.environ.update({**server.environment, **environment()})
             for file in (folder / "topics").rglob("*.parquet"):
-                S3Store("s3://moving/topics").put(str(file.relative_to(folder / "topics")), file.read_bytes())
+                store_at("s3://moving/topics").put(str(file.relative_to(folder / "topics")), file.read_bytes())
             figures = {
                 "Coset": _coset("counts", moving_all=False),
                 "Coset, made to move all": _coset("all", moving_all=True),

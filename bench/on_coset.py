@@ -18,7 +18,7 @@ from bench.workload import STORE, Workload, pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
@@ -62,7 +62,7 @@ def proved(workload: Workload) -> Iterator[Run]:
 
         def run_and_audit(number: int) -> tuple[list[str], int]:
             tasks, shuffled = run(number)
-            ledger = Ledger(S3Store(STORE), plan.pipeline)
+            ledger = Ledger(store_at(STORE), plan.pipeline)
             ledger.put_receipt(Receipt(digest(plan), 0, number, tasks), plan.batch)
             coverage = audit(ledger, plan, number).coverage
             assert (coverage["taken"] == coverage["planned"]).all()

@@ -36,7 +36,7 @@ from cli.output import console
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode
 from partitioning.sections import size
@@ -112,7 +112,7 @@ def _land(records: pa.Table, ends: list[int]) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(mine, sink, compression="zstd")
         name = f"a/partition={partition}/a+{partition}+{first:010}.parquet"
-        S3Store("s3://state/topics").put(name, sink.getvalue().to_pybytes())
+        store_at("s3://state/topics").put(name, sink.getvalue().to_pybytes())
         ends[partition] += len(mine)
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from spark_jobs.hashing import placement_hashes
 
 SOURCE = "s3://landing/topics"
@@ -63,7 +63,7 @@ class Workload:
 
     def upload(self) -> None:
         """Copy the files to the S3 server that the environment names, unless they are there."""
-        store = S3Store(SOURCE)
+        store = store_at(SOURCE)
         if store.head(_READY) is None:
             with ThreadPoolExecutor(4) as pool:
                 list(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from batches.runners.choice import RunnerKind
-from cli.output import progress
+from cli.output import console, progress, say
 from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
@@ -17,6 +18,8 @@ from partitioning.version import VERSION
 
 # Of more tasks than these it is said, before they are planned, that it takes a while.
 _MANY = 20_000
+# Where plans and tables lie if nobody says it.
+_USUAL_STORE = ".coset/store"
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,7 +49,12 @@ Named = Annotated[
     str, typer.Argument(metavar="PIPELINE", help="A Python file that defines `pipeline`, or a name in dags/pipelines.")
 ]
 StoreRoot = Annotated[
-    str | None, typer.Option("--store", envvar="COSET_STORE", help="Where plans and tables lie: s3://bucket/prefix.")
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="COSET_STORE",
+        help="Where plans and tables lie: s3://bucket/prefix, or a folder (.coset/store).",
+    ),
 ]
 SchemeTexts = Annotated[
     list[str] | None,
@@ -121,17 +129,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 
 
 def root_of(store: str | None) -> str:
-    """The store's root. Raises Refused if none is named."""
+    """The store's root: the one that is named, or else a folder of the working folder, which is said."""
     if not store:
-        raise Refused(
-            Finding(
-                Kind.STORE_UNNAMED,
-                "no store is named",
-                "--store",
-                "give --store s3://bucket/prefix, or set COSET_STORE",
-            )
-        )
-    return store
+        store = _USUAL_STORE
+        say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
+    return store if "://" in store else os.path.abspath(store)
 
 
 def settings_of(

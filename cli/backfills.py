@@ -24,7 +24,8 @@ from cli.output import progress, show, show_json, show_table, step
 from partitioning.commands import Run
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.backfill import Backfill, Swap, Swapped, Turn
 from partitioning.model.plan import Plan
@@ -36,7 +37,7 @@ __all__ = ["Asked", "Limits", "begin", "cancel", "gaps", "listed", "pause", "pre
 
 def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
     """Show what a backfill would run, and what is built on it."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     pairs = steps.preview(pipeline, store, asked)
     if not as_json:
         _show(preview_sections(store, pipeline.name, pairs, named))
@@ -51,20 +52,20 @@ def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
 
 def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
     """Do all steps of a backfill that need no approval."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     _run(named, store, steps.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
 
 
 def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
     """The same for one that was begun, as it was asked for then."""
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipelines.load(named).name, number)
     _run(named, store, request, limits, runner, docs, as_json=as_json)
 
 
 def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
     """Let a backfill start nothing more until it is let go on."""
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipelines.load(named).name, number)
     steps.pause(store, request, why)
     then = f"`coset backfill {named} --resume {number}` lets it go on"
@@ -76,7 +77,7 @@ def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> Non
 
 def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
     """Give a backfill up."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     request = backfill(store, pipeline.name, number)
     removed = steps.cancel(pipeline, store, request, why)
     if as_json:
@@ -87,7 +88,7 @@ def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> No
 
 def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
     """List all backfills, or show the comparison of one."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     if number is not None:
         _show_one(store, backfill(store, pipeline.name, number), as_json=as_json)
         return
@@ -109,14 +110,14 @@ def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
 
 def swap(named: str, root: str, number: int, approved: str, why: str, *, as_json: bool) -> None:
     """Put a backfill's rows in place."""
-    store = S3Store(root)
+    store = store_at(root)
     swapped = steps.swap(store, backfill(store, pipelines.load(named).name, number), approved, why)
     show_json(_plain(swapped)) if as_json else show(_said(swapped, Turn.SWAP))
 
 
 def undo(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
     """Take a backfill back."""
-    store = S3Store(root)
+    store = store_at(root)
     swapped = steps.undo(store, backfill(store, pipelines.load(named).name, number), why)
     show_json(_plain(swapped)) if as_json else show(_said(swapped, Turn.UNDO))
 
@@ -124,7 +125,7 @@ def undo(named: str, root: str, number: int, why: str, *, as_json: bool) -> None
 def gaps(named: str, root: str, *, as_json: bool) -> None:
     """Show the offsets that no published batch holds."""
     pipeline = pipelines.load(named)
-    found = found_gaps.gaps(Ledger(S3Store(root), pipeline.name))
+    found = found_gaps.gaps(Ledger(store_at(root), pipeline.name))
     if as_json:
         show_json(
             [{"range": str(gap.range), "why": gap.why, "next": pipelines.shown().says(gap.then)} for gap in found]
@@ -137,7 +138,7 @@ def gaps(named: str, root: str, *, as_json: bool) -> None:
 
 
 def _run(
-    named: str, store: S3Store, request: Backfill, limits: Limits, runner: Runner, docs: Path, *, as_json: bool
+    named: str, store: Store, request: Backfill, limits: Limits, runner: Runner, docs: Path, *, as_json: bool
 ) -> None:
     go_on(store, request)
     if not as_json:

@@ -20,7 +20,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -58,7 +58,7 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
 
 def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bool) -> None:
     """Print what became of a batch. Raises Refused if there is none."""
-    store = S3Store(root)
+    store = store_at(root)
     ledger = Ledger(store, pipelines.load(named).name)
     plan = ledger.standing().plan if number is None else plans.stored_plan(ledger, number)
     if plan is None:
@@ -80,7 +80,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
     """Give up the open batch and say so."""
     check_reason(why, "why the batch is given up")
-    verdict = publication.abandon(Ledger(S3Store(root), pipelines.load(named).name), why)
+    verdict = publication.abandon(Ledger(store_at(root), pipelines.load(named).name), why)
     if as_json:
         show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
     else:
@@ -99,7 +99,7 @@ def replan(named: str, root: str, settings: Settings, why: str, *, as_json: bool
 
 def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
     """Remove the files that no verdict names, and say which."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     unnamed = left_over(pipeline, store) if dry_run else sweep(pipeline, store)
     if as_json:
         files = [{"uri": f"{root}/{file.key}", "bytes": file.size} for file in unnamed.files]
@@ -112,7 +112,7 @@ def clean(named: str, root: str, *, dry_run: bool, as_json: bool) -> None:
 
 def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: bool) -> None:
     """Compact the result tables and say what was done to each."""
-    compacted = compaction.compact(pipelines.load(named), S3Store(root), timedelta(days=keep_days), across=across)
+    compacted = compaction.compact(pipelines.load(named), store_at(root), timedelta(days=keep_days), across=across)
     if as_json:
         show_json([asdict(table) for table in compacted])
     else:

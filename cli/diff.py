@@ -16,7 +16,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.diff.diff import Diff, diff, diff_sections
 from partitioning.documents.document import decode, digest, unpack
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.explain.reasons import move_reason
 from partitioning.kinds import Kind
@@ -31,7 +31,7 @@ def compare_batches(named: str, old: str, new: str, root: str, settings: Setting
 
     Raises Refused if there is no such batch.
     """
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     ledger = Ledger(store, pipeline.name)
     before = stored_plan(ledger, _number(old))
     if new != _NEXT:
@@ -73,7 +73,7 @@ def _number(text: str) -> int:
 def _read(named: str) -> Plan:
     root, _, key = named.rpartition("/")
     try:
-        data = S3Store(root).get(key) if named.startswith("s3://") else Path(named).read_bytes()
+        data = store_at(root).get(key) if named.startswith("s3://") else Path(named).read_bytes()
     except OSError as error:
         raise Refused(
             Finding(

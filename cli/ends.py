@@ -11,7 +11,7 @@ from cli import pipelines
 from cli.output import show, show_json
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.ends import End, Ends, What
@@ -25,7 +25,7 @@ def show_forget(
     """Let the pipeline forget, and say what follows from it."""
     if not why.strip():
         raise Refused(Finding(Kind.ARGUMENT, "the reason is empty", "--why", "say in some words why it is forgotten"))
-    made = forget(Ledger(S3Store(root), pipelines.load(named).name), stream, partition, what, why)
+    made = forget(Ledger(store_at(root), pipelines.load(named).name), stream, partition, what, why)
     twice = made.counted_twice
     if as_json:
         forgotten = [{"offsets": str(one.offsets), "what": one.what} for one in made.forgotten]

@@ -13,7 +13,7 @@ from cli import pipelines
 from cli.ends import not_read
 from cli.output import show_error
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.model.ends import End
 from partitioning.model.gaps import doubtful
 from partitioning.model.offsets import StreamPartition
@@ -27,7 +27,7 @@ _Sample = tuple[dict[str, str], float]
 def show_metrics(named: str, root: str) -> int:
     """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
     pipeline = pipelines.load(named)
-    ledger = Ledger(S3Store(root), pipeline.name)
+    ledger = Ledger(store_at(root), pipeline.name)
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
     now = progress(pipeline, ends, datetime.now(UTC))

@@ -15,7 +15,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import Status
 from partitioning.documents.document import digest, plain
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
@@ -47,7 +47,7 @@ def make(named: str, root: str, settings: Settings, *, as_json: bool) -> None:
 
 def explain_next(named: str, root: str, settings: Settings, form: Form) -> None:
     """Show the open batch's plan, or what the next plan would be."""
-    pipeline, store = pipelines.load(named), S3Store(root)
+    pipeline, store = pipelines.load(named), store_at(root)
     taken = preview(pipeline, store, settings)
     ledger = Ledger(store, pipeline.name)
     if taken.plan is None:
@@ -69,7 +69,7 @@ def _show_last(ledger: Ledger, sentence: str, form: Form) -> None:
 
 def explain_batch(named: str, root: str, number: int, form: Form) -> None:
     """Show the stored plan of a batch. Raises Refused if there is none."""
-    ledger = Ledger(S3Store(root), pipelines.load(named).name)
+    ledger = Ledger(store_at(root), pipelines.load(named).name)
     _show(ledger, stored_plan(ledger, number), "", form, stored=True)
 
 

@@ -18,7 +18,7 @@ from cli.output import show, show_json, show_table
 from partitioning.authoring.settings import Settings
 from partitioning.authoring.toml import to_toml
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -49,7 +49,7 @@ def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json:
     """Compare schemes on what the next batch would read; else on what the open or last batch reads."""
     targets = asked.targets
     pipeline = pipelines.load(named)
-    store = S3Store(root)
+    store = store_at(root)
     ledger = Ledger(store, pipeline.name)
     standing = ledger.standing()
     past = history(ledger, standing.published, max(_BATCHES, targets.cooldown + 1))

@@ -14,7 +14,7 @@ from cli import pipelines
 from cli.output import show, show_json, show_table
 from cli.output import step as step_shown
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.sections import many, size
@@ -26,7 +26,7 @@ def show_state(
     named: str, root: str, step: str | None, batch: int | None, key: str | None, parquet: Path | None, *, as_json: bool
 ) -> None:
     """Print what a step keeps, or which steps keep something; write it to a file if one is named."""
-    ledger = Ledger(S3Store(root), pipelines.load(named).name)
+    ledger = Ledger(store_at(root), pipelines.load(named).name)
     if step is None:
         _show_all(kept_states(ledger, batch), as_json=as_json)
         return
@@ -54,7 +54,7 @@ def show_state(
 def restore(named: str, root: str, runner: Runner, *, as_json: bool) -> None:
     """Make anew what was lost of what steps keep, and say what."""
     with runner as used:
-        made = restoring.restore(pipelines.load(named).name, S3Store(root), used, step_shown)
+        made = restoring.restore(pipelines.load(named).name, store_at(root), used, step_shown)
     if as_json:
         show_json({"made": [f"{root}/{file.path}" for file in made]})
     elif made:

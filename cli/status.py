@@ -16,7 +16,8 @@ from cli.ends import not_read, told
 from cli.output import show_error, show_json, show_table
 from partitioning.commands import Replan, Run
 from partitioning.documents.ledger import Ledger, Standing
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError
 from partitioning.model.plan import Plan
 from partitioning.sections import duration
@@ -25,7 +26,7 @@ from partitioning.sections import duration
 def show_status(named: str, root: str, *, as_json: bool) -> int:
     """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
     pipeline = pipelines.load(named)
-    ledger = Ledger(S3Store(root), pipeline.name)
+    ledger = Ledger(store_at(root), pipeline.name)
     standing = ledger.standing()
     known = known_after(ledger, standing.published)
     now = progress(pipeline, known.ends, datetime.now(UTC))

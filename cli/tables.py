@@ -6,18 +6,18 @@ import getpass
 
 from batches import handing_over, others
 from cli.output import check_reason, show
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 
 
 def hand_over(table: str, root: str, before: str | None, to: str, why: str) -> None:
     """Give a table to another pipeline, and say so."""
     check_reason(why, "why it is handed over")
-    handing_over.hand_over(S3Store(root), table, before, to, who=getpass.getuser(), why=why)
+    handing_over.hand_over(store_at(root), table, before, to, who=getpass.getuser(), why=why)
     show(f"Table {table} belongs to pipeline {to} now" + (f", and no longer to {before}" if before else ""))
 
 
 def accept_changes(table: str, root: str, version: int, why: str) -> None:
     """Accept what others did to a table, and say so."""
     check_reason(why, "why it is right")
-    others.accept(S3Store(root), table, version, who=getpass.getuser(), why=why)
+    others.accept(store_at(root), table, version, who=getpass.getuser(), why=why)
     show(f"What was done to table {table} up to version {version} is accepted")

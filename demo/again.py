@@ -18,7 +18,7 @@ from demo.home import STORE, Home
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from sources.s3 import storage_options
@@ -28,12 +28,12 @@ _SCHEME = "tasks(12)"
 _WHY = "the demo shows it"
 
 
-def is_decided(store: S3Store) -> bool:
+def is_decided(store: Store) -> bool:
     """Whether the backfill is put in place, or is going to be."""
     return any(swaps(store, pipeline.name))
 
 
-def run(home: Home, store: S3Store) -> None:
+def run(home: Home, store: Store) -> None:
     """Run the first batch again on the Spark server, beside what is published; compare, and swap."""
     request = steps.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
     with Connect(os.environ["SPARK_MASTER"], "1GB") as runner:
@@ -44,7 +44,7 @@ def run(home: Home, store: S3Store) -> None:
         steps.swap(store, request, digest(found), _WHY)
 
 
-def show_results(store: S3Store) -> None:
+def show_results(store: Store) -> None:
     """One line on the backfill. Raises CosetError if readers did not see the same rows before and after."""
     swapped, request = finish(store, pipeline.name), backfill(store, pipeline.name, 0)
     assert swapped is not None

@@ -23,7 +23,8 @@ from demo import again, comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home
 from demo.landing import PARTS, land
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, about
 from partitioning.explain.explain import explain
 from partitioning.kinds import Kind
@@ -80,9 +81,9 @@ def _run_airflow(home: Home) -> None:
 
 
 def _run(home: Home) -> None:
-    store = S3Store(STORE)
+    store = store_at(STORE)
     ledger = Ledger(store, _NAME)
-    arrived = S3Store(LANDING)
+    arrived = store_at(LANDING)
     # Set when all of a part is published; landing what is there already changes nothing.
     taken = {part: f"demo/part-{part}-taken" for part in range(PARTS)}
     parts = [part for part in taken if arrived.head(taken[part]) is None]
@@ -200,7 +201,7 @@ def _environment(home: Home) -> Mapping[str, str]:
     return os.environ | home.airflow_environment()
 
 
-def _show_results(home: Home, store: S3Store, ledger: Ledger) -> None:
+def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
     """The plan, the batches, where the reports lie, and the results beside the raw data's."""
     plan = ledger.standing().published
     assert plan is not None

@@ -23,7 +23,8 @@ from demo.landing import PARTS
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 
@@ -48,7 +49,7 @@ def run(folder: Path) -> None:
 
 
 def _run(kafka: KafkaServer, docs: Path) -> None:
-    store = S3Store(_STORE)
+    store = store_at(_STORE)
     from_broker = pipeline.with_streams(lambda stream: in_broker(stream, kafka))
     make_topics(kafka, from_broker.streams)
     for part in range(PARTS):
@@ -72,7 +73,7 @@ def _run(kafka: KafkaServer, docs: Path) -> None:
     show(f"The same result from the broker as from landed files (`make demo`): {what}.")
 
 
-def _run_batch(from_broker: Pipeline, store: S3Store, docs: Path) -> None:
+def _run_batch(from_broker: Pipeline, store: Store, docs: Path) -> None:
     taken = take_up(from_broker, store)
     assert taken.plan is not None
     show(taken.sentence)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
@@ -61,7 +61,7 @@ def land(part: int, source: str) -> Mapping[str, int]:
                 about(part=part),
             )
         )
-    store = S3Store(source)
+    store = store_at(source)
     files = [file for stream in (STREAMS if part == 0 else ("flights",)) for file in _files(stream)]
     there = {entry.key for stream in STREAMS for entry in store.list(f"{stream}/partition=")}
     earlier = sorted(key for _, of, key, _ in files if of < part and key not in there)

@@ -16,7 +16,7 @@ from demo.comparison import side_by_side
 from demo.home import STORE, Home
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
@@ -52,7 +52,7 @@ class _Comparison:
 def run(home: Home) -> None:
     """Run batches on the Spark server until nothing is left."""
     while True:
-        newest = Ledger(S3Store(STORE), pipeline.name).standing().plan
+        newest = Ledger(store_at(STORE), pipeline.name).standing().plan
         tasks = _TASKS.get(newest.batch + 1) if newest else None
         ref, sentence = steps.plan(pipeline, STORE, Settings.parse(scheme=tasks, groups=2))
         if ref is None:
@@ -65,7 +65,7 @@ def run(home: Home) -> None:
 
 def show_results() -> None:
     """What moved, what is kept, and the totals beside the raw data's. Raises CosetError if one differs."""
-    ledger = Ledger(S3Store(STORE), pipeline.name)
+    ledger = Ledger(store_at(STORE), pipeline.name)
     newest = ledger.standing().published
     assert newest is not None
     columns = ("batch", "tasks", "records moved", "size", "records spared, as planned", "rows of state left")

@@ -96,7 +96,16 @@ class Kind(StrEnum):
 
     # The store.
     STORE_UNNAMED = "store.unnamed", "No store is named.", "Give `--store`, or set COSET_STORE."
-    STORE_ADDRESS = "store.address", "An address is none of S3, or of a bucket that is not there.", "Correct it."
+    STORE_ADDRESS = (
+        "store.address",
+        "An address names no bucket and no folder that can be used.",
+        "Correct it.",
+    )
+    STORE_ELSEWHERE = (
+        "store.elsewhere",
+        "A folder of one machine is named, and tasks run on others.",
+        "Use an S3 address, or run on that machine.",
+    )
     STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
     STORE_DENIED = "store.denied", "The store does not accept who asks.", "Check credentials, policy and clock."
     STORE_UNKNOWN = "store.unknown", "Nobody knows whether a write happened.", "Run again: that settles it."

@@ -213,10 +213,10 @@ def _clean_task(pipeline: Pipeline) -> Any:
     def clean() -> None:
         """Remove the files of decided batches that no verdict names."""
         from batches.sweeping import sweep  # noqa: PLC0415  Airflow parses this file
-        from partitioning.documents.store import S3Store  # noqa: PLC0415
+        from partitioning.documents.stores import store_at  # noqa: PLC0415
 
         with failures():
-            say(f"Removed {sweep(pipeline, S3Store(store_root()))}")
+            say(f"Removed {sweep(pipeline, store_at(store_root()))}")
 
     return clean()
 

@@ -71,11 +71,13 @@ class TaskGroupOperator(SparkSubmitOperator):
             say(self._runner.group(BatchRef(**self.batch), self.group))
 
     def _submit(self, context: Context, master: str) -> None:
+        from batches.runners.reach import check_reach  # noqa: PLC0415
         from batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
         from spark_jobs.location import LOCATION  # noqa: PLC0415
 
         ref, failed = BatchRef(**self.batch), failure_name(self.group)
+        check_reach(ref, master)
         self.application = APPLICATION
         self.application_args = arguments(ref, self.group, failed)
         self.conf = {**configuration(master), **(self.conf or {})}

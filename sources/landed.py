@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused, Unreachable, about
@@ -23,11 +22,12 @@ from partitioning.rows import Rows
 from partitioning.values import replace
 from sources.evolution import Evolution
 from sources.file_columns import UnknownType, type_named
+from sources.files import Files
 from sources.formats.landed_file import OFFSET_TYPE, FileFacts, Unreadable
 from sources.formats.opening import open_landed, undeclared
 from sources.known import Known
 from sources.new_files import LAND_AGAIN, NamedFile, NewFiles
-from sources.s3 import AGAIN, filesystem, is_denied, may_pass, split, store_error
+from sources.s3 import AGAIN, is_denied, may_pass, store_error
 
 _READ_AT_ONCE = 16
 
@@ -51,7 +51,7 @@ def discover(
     that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
     """
     findings, unreachable = list[Finding](), list[Finding]()
-    store = filesystem()
+    store = Files()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
         discovered = tuple(
             _Discovery(stream, store, Known.by(stream, ends), losses, findings, unreachable).run(pool)
@@ -71,7 +71,7 @@ class _Discovery:
     def __init__(
         self,
         stream: Stream,
-        store: FileSystem,
+        store: Files,
         known: Known,
         losses: Sequence[OffsetRange],
         findings: list[Finding],
@@ -134,7 +134,7 @@ class _Discovery:
     def _facts(self, file: NamedFile) -> FileFacts | None:
         """What a file holds; None and a finding if that cannot be found out."""
         try:
-            with self._store.open_input_file("/".join(split(file.uri))) as source:
+            with self._store.open(file.uri) as source:
                 facts = open_landed(self._stream, source, file.start).facts()
         except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
             self._doubtful.add(file.partition)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from partitioning.commands import Replan
 from partitioning.errors import Finding, Refused, about
@@ -21,11 +20,12 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import InputFile
 from sources.arrow_schema import arrow_schema
 from sources.file_columns import columns_of
+from sources.files import Files, version
 from sources.formats.landed_file import LandedFile, Unreadable
 from sources.formats.opening import open_landed
 from sources.pinned import changed, gone, restore
 from sources.reader import Batch
-from sources.s3 import reaching, split, version
+from sources.s3 import reaching
 
 _UNREAD = "the file cannot be read"
 
@@ -45,7 +45,7 @@ class LandedReader:
     store does not give it.
     """
 
-    def __init__(self, ordered: OrderedStream, files: FileSystem, pipeline: str) -> None:
+    def __init__(self, ordered: OrderedStream, files: Files, pipeline: str) -> None:
         self._declared = ordered.declared
         self._columns = {column.name: column for column in ordered.columns}
         self._files = files
@@ -149,10 +149,10 @@ class LandedReader:
     def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
         try:
             with reaching("the file cannot be opened", file.path, self._restore):
-                handle = self._files.open_input_file("/".join(split(file.path)))
+                handle = self._files.open(file.path)
         except FileNotFoundError as error:
             raise Refused(gone(file, self._restore)) from error
-        if finding := changed(file, *version(handle), self._restore):
+        if finding := changed(file, *version(file.path, handle), self._restore):
             raise Refused(finding)
         return handle
 

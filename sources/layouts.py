@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from partitioning.documents.store import Found, S3Store
+from partitioning.documents.store import Found, Store
 from partitioning.model.file_names import NAME
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import Format, Layout, Stream
@@ -39,13 +39,13 @@ class Folders(Protocol):
     def parse(self, key: str) -> FileName | None:
         """What a key says; None if it cannot be read."""
 
-    def listed(self, store: S3Store, starts: Mapping[str, str]) -> Iterator[Found]:
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
         """The objects that may be new; `starts` names for folders of partitions the key after which those are."""
 
-    def objects_in(self, store: S3Store, partition: int) -> Iterator[Found]:
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
         """All objects of one partition, and maybe others."""
 
-    def planned(self, store: S3Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
         """The planned files that are there, and maybe others; a partition may be planned several times."""
 
 
@@ -94,13 +94,13 @@ class PartitionFolders:
         match = self._name.fullmatch(key)
         return _said(match, int(match["folder"])) if match else None
 
-    def listed(self, store: S3Store, starts: Mapping[str, str]) -> Iterator[Found]:
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
         return listed(store, self._stream.name, starts)
 
-    def objects_in(self, store: S3Store, partition: int) -> Iterator[Found]:
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
         return objects_in(store, self._stream.name, partition)
 
-    def planned(self, store: S3Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
         keys_in = dict[str, list[str]]()
         for partition in partitions:
             in_folder = folder(self._stream.name, partition.partition)
@@ -128,13 +128,13 @@ class TimeFolders:
         match = self._name.fullmatch(key)
         return _said(match, None) if match else None
 
-    def listed(self, store: S3Store, starts: Mapping[str, str]) -> Iterator[Found]:
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
         return listed_between(store, self.prefix)
 
-    def objects_in(self, store: S3Store, partition: int) -> Iterator[Found]:
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
         return listed_between(store, self.prefix)
 
-    def planned(self, store: S3Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
         keys = [key for partition in partitions for key in _keys(self._stream, partition)]
         return listed_between(store, self.prefix, min(keys)[:-1], max(keys)) if keys else iter(())
 

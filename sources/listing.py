@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from partitioning.documents.store import Found, S3Store
+from partitioning.documents.store import Found, Store
 
 # A request takes about as long as the keys that it may find in vain.
 _FEW = 100
 _DIGITS = re.compile(r"\+([0-9]+)\.[^/]*$")
 
 
-def listed(store: S3Store, stream: str, starts: Mapping[str, str]) -> Iterator[Found]:
+def listed(store: Store, stream: str, starts: Mapping[str, str]) -> Iterator[Found]:
     """The objects in the folders of all partitions; in those that `starts` names, what lies behind that key.
 
     What was read is jumped over wherever a request ends in it, and keys that are jumped over later cost time too. So
@@ -33,12 +33,12 @@ def listed(store: S3Store, stream: str, starts: Mapping[str, str]) -> Iterator[F
         after = max(last.entry.key, start)
 
 
-def objects_in(store: S3Store, stream: str, partition: int) -> Iterator[Found]:
+def objects_in(store: Store, stream: str, partition: int) -> Iterator[Found]:
     """All objects in the folder of one partition."""
     return listed_between(store, folder(stream, partition))
 
 
-def listed_between(store: S3Store, prefix: str, after: str = "", last: str | None = None) -> Iterator[Found]:
+def listed_between(store: Store, prefix: str, after: str = "", last: str | None = None) -> Iterator[Found]:
     """The objects whose keys start with a prefix, behind one key and up to another."""
     more = True
     while more:

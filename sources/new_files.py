@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from partitioning.documents.store import Entry, Found, S3Store
+from partitioning.documents.store import Entry, Found, Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.streams import InputFile, Stream
@@ -36,11 +37,11 @@ class NewFiles:
     stream: Stream
     known: Known
     findings: list[Finding] = field(default_factory=list)
-    _store: S3Store = field(init=False)
+    _store: Store = field(init=False)
     _folders: Folders = field(init=False)
 
     def __post_init__(self) -> None:
-        self._store = S3Store(self.stream.source)
+        self._store = store_at(self.stream.source)
         self._folders = folders_of(self.stream)
 
     def find(self) -> list[NamedFile]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partitioning.commands import Replan, Restore, Then, backfill_of
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.leaving import POSITIONS, LeftPart
@@ -36,7 +36,7 @@ class PartsReader:
     def __init__(self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies) -> None:
         self._ordered = ordered
         self._copies = copies if isinstance(ordered.read, StateInput) else None
-        self._store = S3Store(store)
+        self._store = store_at(store)
         self._kind, self._then = _when_gone(ordered, pipeline)
         self._schema = left_schema(arrow_schema(ordered.columns))
 

@@ -6,7 +6,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from partitioning.commands import Command, Then
-from partitioning.documents.store import Entry, S3Store
+from partitioning.documents.store import Entry
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.plan import PlannedStream
@@ -81,6 +82,6 @@ def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str
     declared = planned[-1].declared
     source = f"{declared.source.rstrip('/')}/"
     partitions = [partition for stream in planned for partition in stream.partitions]
-    objects = folders_of(declared).planned(S3Store(source), partitions)
+    objects = folders_of(declared).planned(store_at(source), partitions)
     uris = ((f"{source}{found.entry.key}", found.entry) for found in objects)
     return {uri: entry for uri, entry in uris if uri in paths}

@@ -35,8 +35,8 @@ _PASSING = re.compile(
 _DENIED = re.compile(r"AWS Error (?:ACCESS_DENIED|UNKNOWN \(HTTP status 403\))|403 Forbidden|necessary privileges")
 
 
-def filesystem() -> S3FileSystem:
-    """PyArrow's view of the store; paths are `bucket/key`, as `split` gives them, joined by a slash.
+def s3_filesystem() -> S3FileSystem:
+    """PyArrow's view of S3; paths are `bucket/key`, as `split` gives them, joined by a slash.
 
     Without AWS_ENDPOINT_URL it is AWS itself, and without AWS_ACCESS_KEY_ID the machine's own role.
     """
@@ -72,11 +72,6 @@ def split(uri: str) -> tuple[str, str]:
             Finding(Kind.STORE_ADDRESS, f"{uri!r} is no S3 URI", "store", "write it as s3://bucket/key", about(uri=uri))
         )
     return parts.netloc, uri.removeprefix(f"s3://{parts.netloc}").lstrip("/")
-
-
-def version(file: pa.NativeFile) -> tuple[int, str]:
-    """Size and etag of an open file, as the store's HEAD gave them when it was opened."""
-    return file.size(), file.metadata().get("ETag", b"").decode().strip('"')
 
 
 def may_pass(error: Exception) -> bool:

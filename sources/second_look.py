@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from partitioning.documents.store import Found, S3Store
+from partitioning.documents.store import Found
+from partitioning.documents.stores import store_at
 from partitioning.model.offsets import Span
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.streams import Layout, Stream
@@ -32,7 +33,7 @@ def files_in(
 
 def _there(stream: Stream, source: str, planned: PlannedPartition, gaps: Sequence[Span]) -> Iterator[Found]:
     """The objects from the first gap of a partition to its last, and maybe others."""
-    store, number = S3Store(source), planned.partition
+    store, number = store_at(source), planned.partition
     if stream.lies_by is Layout.TIME:
         return folders_of(stream).objects_in(store, number)
     digits = digits_of(file.path for file in planned.files) or 10

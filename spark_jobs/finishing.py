@@ -21,7 +21,7 @@ from partitioning.model.order import Order
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
 from sources.arrow_schema import arrow_schema
-from sources.s3 import filesystem
+from sources.files import Files
 from spark_jobs.arrays import mask
 from spark_jobs.functions import gave_strange_key
 from spark_jobs.given import PLACE, Given, keys_given
@@ -120,7 +120,7 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
                 about(sent=made.sent, came=made.came),
             )
         )
-    writers, tally = Writers.of(order, filesystem()), Tally()
+    writers, tally = Writers.of(order, Files()), Tally()
     left: list[Artefact | None] = []
     with connect(memory, temp) as connection:
         relations, where = Relations(connection, order), f"step {step.name!r}"

@@ -14,7 +14,8 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.values import Value
-from sources.s3 import AGAIN, filesystem, reaching, split, version
+from sources.files import Files, version
+from sources.s3 import AGAIN, reaching
 from spark_jobs.arrays import numbers
 from spark_jobs.table_schema import wider
 
@@ -40,9 +41,9 @@ class Given(Value, frozen=True):
         then = (AGAIN, ": the group is run anew")
         with (
             reaching("the file cannot be read", self.uri, then),
-            filesystem().open_input_file("/".join(split(self.uri))) as file,
+            Files().open(self.uri) as file,
         ):
-            if version(file) != (self.file.size, self.file.etag):
+            if version(self.uri, file) != (self.file.size, self.file.etag):
                 raise Refused(
                     Finding(
                         Kind.TASK_FILES,
@@ -64,7 +65,7 @@ class Given(Value, frozen=True):
         """The columns that it has."""
         with (
             reaching("the file cannot be read", self.uri, AGAIN),
-            filesystem().open_input_file("/".join(split(self.uri))) as file,
+            Files().open(self.uri) as file,
         ):
             return pa.ipc.open_stream(file).schema
 

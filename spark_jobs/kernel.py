@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import assert_never
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from partitioning.errors import CosetError
 from partitioning.model.artefact import Artefact, Role
@@ -24,10 +23,10 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
 from sources.copies import Copies
+from sources.files import Files
 from sources.landed_reader import LandedReader
 from sources.parts_reader import PartsReader
 from sources.reader import Reader
-from sources.s3 import filesystem
 from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
@@ -40,7 +39,7 @@ from spark_jobs.writers import Writers
 class Place:
     """Where orders run: the store as it is seen from there, and the copies that are there."""
 
-    files: FileSystem
+    files: Files
     copies: Copies
 
 
@@ -64,7 +63,7 @@ def run_orders(
 
     Of state, `copies` may be there, if they are given.
     """
-    started, place = time.monotonic(), Place(filesystem(), copies or Copies(None))
+    started, place = time.monotonic(), Place(Files(), copies or Copies(None))
     with task_folder() as temp:
         inputs = [_intakes(orders, number, place, inspect, temp) for number in range(len(orders[0].inputs))]
         shared = (time.monotonic() - started) / len(orders)
@@ -96,9 +95,7 @@ def _intakes(orders: Sequence[Order], number: int, place: Place, inspect: Inspec
     return intakes
 
 
-def _run(
-    order: Order, intakes: Sequence[Intake], files: FileSystem, memory: str, temp: Path, started: float
-) -> TaskReceipt:
+def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, temp: Path, started: float) -> TaskReceipt:
     writers, tally = Writers.of(order, files), Tally()
     with connect(memory, temp) as connection:
         steps = Steps(connection, order, intakes, temp)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, OutcomeUnknown, about
@@ -29,8 +28,9 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.upserts import alone
 from partitioning.values import replace
 from sources.arrow_schema import arrow_schema
+from sources.files import Files, version
 from sources.parts_reader import left_schema
-from sources.s3 import AGAIN, reaching, split, version
+from sources.s3 import AGAIN, reaching
 from spark_jobs.arrays import numbers
 from spark_jobs.destinations import destinations
 from spark_jobs.spool import Spool
@@ -56,11 +56,11 @@ class Writers:
     """Where one run of an order writes: `run` makes the folders its own, so that no file is ever overwritten."""
 
     order: Order
-    files: FileSystem
+    files: Files
     run: str
 
     @classmethod
-    def of(cls, order: Order, files: FileSystem) -> Writers:
+    def of(cls, order: Order, files: Files) -> Writers:
         """The writers of a new run."""
         return cls(order, files, secrets.token_hex(4))
 
@@ -185,13 +185,12 @@ class Writers:
     def _put(self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[Part]]) -> Artefact:
         """A new file; `write` says how many records it has, or where those of each partition are."""
         uri = f"{self.order.store}/{path}"
-        at = "/".join(split(uri))
         with reaching("the file cannot be written", uri, AGAIN):
-            with self.files.open_output_stream(at) as stream:
+            with self.files.create(uri) as stream:
                 sink = _Hashed(stream)
                 written = write(sink)
-            with self.files.open_input_file(at) as file:
-                size, etag = version(file)
+            with self.files.open(uri) as file:
+                size, etag = version(uri, file)
         if size != sink.size:
             what = f"{sink.size} bytes were written, {size} bytes are there"
             raise OutcomeUnknown(Finding(Kind.STORE_UNKNOWN, what, uri, Repeat(), about(written=sink.size, found=size)))

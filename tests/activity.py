@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, digest_of, encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -67,26 +67,26 @@ def plan_for(
     return decode(Plan, encode(plan), "a plan")
 
 
-def order_for(plan: Plan, store: S3Store, stage: str, task: int = 0) -> Order:
+def order_for(plan: Plan, store: Store, stage: str, task: int = 0) -> Order:
     """The order as it is sent: through its bytes."""
     order = order_of(plan, digest(plan), TaskRef(stage, task), 0, store.root, {})
     return decode(Order, encode(order), "an order")
 
 
-def run_all(plan: Plan, store: S3Store, memory: str = "1GB") -> list[TaskReceipt]:
+def run_all(plan: Plan, store: Store, memory: str = "1GB") -> list[TaskReceipt]:
     """Run every task of a plan."""
     orders = [order_for(plan, store, stage.name, task.task) for stage in plan.stages for task in stage.tasks]
     return [run_order(order, memory=memory) for order in orders]
 
 
-def rows_of(store: S3Store, receipts: Sequence[TaskReceipt], table: str) -> list[tuple[object, ...]]:
+def rows_of(store: Store, receipts: Sequence[TaskReceipt], table: str) -> list[tuple[object, ...]]:
     """The rows that tasks left for a table."""
     return list(
         chain.from_iterable(zip(*each.to_pydict().values(), strict=True) for each in files_of(store, receipts, table))
     )
 
 
-def files_of(store: S3Store, receipts: Sequence[TaskReceipt], table: str) -> list[pa.Table]:
+def files_of(store: Store, receipts: Sequence[TaskReceipt], table: str) -> list[pa.Table]:
     """The files that tasks left for a table."""
     found = []
     for artefact in chain.from_iterable(receipt.left(Role.TABLE) for receipt in receipts):
@@ -96,7 +96,7 @@ def files_of(store: S3Store, receipts: Sequence[TaskReceipt], table: str) -> lis
     return found
 
 
-def _artefact(store: S3Store, artefact: Artefact) -> pa.Table:
+def _artefact(store: Store, artefact: Artefact) -> pa.Table:
     """The rows of a file, which is as the receipt says."""
     entry, data = store.head(artefact.path), store.get(artefact.path)
     assert entry is not None
@@ -108,7 +108,7 @@ def _artefact(store: S3Store, artefact: Artefact) -> pa.Table:
     return rows
 
 
-def keys_sampled(store: S3Store, receipt: TaskReceipt) -> list[dict[str, object]]:
+def keys_sampled(store: Store, receipt: TaskReceipt) -> list[dict[str, object]]:
     """The keys that a task sampled."""
     (artefact,) = receipt.left(Role.KEYS)
     assert artefact.name == receipt.task.stage

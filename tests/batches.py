@@ -14,14 +14,15 @@ from batches.publication import decide
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan, PlannedWrite, TaskRef
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
-from sources.s3 import filesystem, split, storage_options
+from sources.s3 import storage_options
 from spark_jobs.table_schema import folder, table_schema
 
 NAME = "tails"
@@ -78,7 +79,7 @@ def decided(
     root: str, made: Pipeline | None = None, batch: int = 0, before: Plan | None = None, named: str = NAME
 ) -> tuple[Ledger, Plan]:
     """A batch that is planned, run and decided, and waits for its publication."""
-    ledger = Ledger(S3Store(root), named)
+    ledger = Ledger(store_at(root), named)
     plan = ledger.put_plan(planned(made or pipeline(named=named), batch, before))
     run(ledger, plan)
     decide(ledger, plan, 0, PASSED)
@@ -92,7 +93,7 @@ def rows(root: str, table: str = "delays") -> list[tuple[object, ...]]:
         return connection.execute("SELECT * FROM dataset ORDER BY ALL").fetchall()
 
 
-def data_files(store: S3Store, table: str = "delays") -> list[str]:
+def data_files(store: Store, table: str = "delays") -> list[str]:
     """The keys of the files of rows that were written for a table."""
     return [entry.key for entry in store.list(f"tables/{table}/data/")]
 
@@ -104,10 +105,8 @@ def expected(batch: int) -> list[tuple[object, ...]]:
 
 def erase(root: str, *keys: str) -> None:
     """Remove objects, as an accident would; Coset itself removes nothing."""
-    bucket, prefix = split(root)
-    there = filesystem()
     for key in keys:
-        there.delete_file(f"{bucket}/{prefix}/{key}")
+        store_at(root).delete(key)
 
 
 def _arrived(partition: int, batch: int) -> DiscoveredPartition:

@@ -27,7 +27,8 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.ends import What
@@ -48,7 +49,7 @@ PIPELINE, OTHER = "changing", "other"
 class Changing(World):
     """A world whose pipeline has branches too; each of its batches is compared with what it had to do."""
 
-    def __init__(self, store: S3Store, docs: Path | None = None) -> None:
+    def __init__(self, store: Store, docs: Path | None = None) -> None:
         super().__init__(store, docs)
         self.branches = list[Branch]()
         self.left_out = list[Branch]()
@@ -206,15 +207,15 @@ def gives_a_batch_up(world: Changing, chance: random.Random) -> None:
 
 def moves_elsewhere(world: Changing, _: random.Random) -> None:
     """All files as they are."""
-    before, world.source = S3Store(world.source), f"{world.store.root}/topics-{uuid.uuid4().hex[:8]}"
+    before, world.source = store_at(world.source), f"{world.store.root}/topics-{uuid.uuid4().hex[:8]}"
     for entry in list(before.list("")):
-        S3Store(world.source).put(entry.key, before.get(entry.key) or b"")
+        store_at(world.source).put(entry.key, before.get(entry.key) or b"")
         before.delete(entry.key)
 
 
 def expires(world: Changing, chance: random.Random) -> None:
     """The oldest files of a stream that was read to its end."""
-    name, store = chance.choice(world.read), S3Store(world.source)
+    name, store = chance.choice(world.read), store_at(world.source)
     world.batch()
     for _, files in groupby(sorted(entry.key for entry in store.list(f"{name}/")), key=partition_in):
         keys = list(files)
@@ -228,7 +229,7 @@ def forgets(world: Changing, chance: random.Random) -> None:
     """Up to where a stream was read, or of what; all of it whose files are there is counted once more."""
     if not world.known:
         return
-    topic, store = world.topics[chance.choice(sorted(world.known))], S3Store(world.source)
+    topic, store = world.topics[chance.choice(sorted(world.known))], store_at(world.source)
     ledger = Ledger(world.store, PIPELINE)
     if chance.random() < 0.3:
         ends.forget(ledger, topic.name, None, What.SOURCE, "by chance")

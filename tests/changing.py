@@ -17,7 +17,8 @@ from batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
 from sources.s3 import storage_options
@@ -55,7 +56,7 @@ class Topic:
 class World:
     """Topics that grow, and the pipeline that reads some of them."""
 
-    def __init__(self, store: S3Store, docs: Path | None = None) -> None:
+    def __init__(self, store: Store, docs: Path | None = None) -> None:
         """Its batches are judged if there are `docs` for what is said of them."""
         self.store = store
         self.source = f"{store.root}/topics"
@@ -84,7 +85,7 @@ class World:
     def recount(self, name: str, count: int, *, back: bool = True) -> None:
         """Let a topic have another partition count: files of partitions that vanish are moved away, and of those that
         come `back` they are put where they were."""
-        topic, store = self.topics[name], S3Store(self.source)
+        topic, store = self.topics[name], store_at(self.source)
         topic.count = count
         for entry in list(store.list(f"{name}/partition=")):
             if partition_in(entry.key) >= count:

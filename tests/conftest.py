@@ -17,7 +17,8 @@ from xdist.scheduler import LoadFileScheduling
 from batches.runners.spark_server import SparkServer, start_spark
 from demo.kafka_server import KafkaServer, start_kafka
 from demo.s3_server import S3Server, start_server
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
 from partitioning.model import failure
 from tests import forked
@@ -106,9 +107,9 @@ def told_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]
 
 
 @pytest.fixture
-def store(s3: S3Server) -> S3Store:
+def store(s3: S3Server) -> Store:
     """A store of its own in the S3 server."""
-    return S3Store(f"s3://test/{uuid.uuid4().hex}")
+    return store_at(f"s3://test/{uuid.uuid4().hex}")
 
 
 @pytest.fixture

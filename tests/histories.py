@@ -14,10 +14,10 @@ from batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
 from partitioning.values import Value
-from sources.s3 import filesystem, split
+from sources.files import Files
 from tests.landed import land_table
 from tests.running import run_and_publish, run_and_publish_unjudged, task_receipts
 
@@ -161,7 +161,7 @@ def _young(kept: Iterable[Click]) -> list[Click]:
 class History:
     """Batches of clicks and views, each under a plan of its own."""
 
-    def __init__(self, store: S3Store, docs: Path, pipeline: Callable[[str, int], Pipeline] = pipeline_of) -> None:
+    def __init__(self, store: Store, docs: Path, pipeline: Callable[[str, int], Pipeline] = pipeline_of) -> None:
         self.store = store
         self._pipeline = pipeline
         self._source = f"{store.root}/topics"
@@ -186,7 +186,7 @@ class History:
         written: dict[str, list[Row]] = {write.declared.table: [] for write in ref.load()[1].writes()}
         for task in task_receipts(ref, attempt):
             for file in task.left(Role.TABLE):
-                table = pq.read_table("/".join(split(f"{self.store.root}/{file.path}")), filesystem=filesystem())
+                table = pq.read_table(Files().open(f"{self.store.root}/{file.path}"))
                 written[file.name].extend(zip(*(_plain(table[name]) for name in table.column_names), strict=True))
         return {table: sorted(rows, key=repr) for table, rows in written.items()}
 

@@ -10,7 +10,7 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 
 _FILE = re.compile(r".+/partition=(?P<partition>\d+)/[^/]+\.parquet")
@@ -50,19 +50,19 @@ def land_file(
     key = f"{stream}/partition={partition}/{stream}+{partition}+{first:010}.parquet"
     sink = io.BytesIO()
     pq.write_table(table.append_column("_offset", numbers), sink)
-    S3Store(source).put(key, sink.getvalue())
+    store_at(source).put(key, sink.getvalue())
     return f"{source}/{key}"
 
 
 def _ends(stream: str, source: str) -> dict[int, str]:
     """The last file of each partition."""
-    files = (_FILE.fullmatch(entry.key) for entry in S3Store(source).list(f"{stream}/partition="))
+    files = (_FILE.fullmatch(entry.key) for entry in store_at(source).list(f"{stream}/partition="))
     # They are listed by key, and the first offset in a key has as many digits in all of them.
     return {int(file["partition"]): file[0] for file in files if file}
 
 
 def _end(source: str, last: str) -> int:
     """The offset after those of a file."""
-    data = S3Store(source).get(last)
+    data = store_at(source).get(last)
     assert data is not None
     return int(last.removesuffix(".parquet").split("+")[-1]) + pq.read_metadata(io.BytesIO(data)).num_rows

@@ -8,13 +8,13 @@ from batches.planning import take_up
 from batches.publication import decide, publish
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from tests.batches import PASSED, run
 from tests.landed import land_table
 
 
-def arrive(store: S3Store, first: int, count: int) -> None:
+def arrive(store: Store, first: int, count: int) -> None:
     """Flights of so many planes arrive."""
     tails = [f"N{number}" for number in range(first, first + count)]
     table = pa.table({"tailnum": tails, "delay": pa.array(range(count), pa.int64())})
@@ -28,7 +28,7 @@ def pipeline(root: str, columns: str = "delay", table: str = "delays") -> Pipeli
     return made
 
 
-def decided(store: S3Store, plan: Plan) -> Ledger:
+def decided(store: Store, plan: Plan) -> Ledger:
     """The ledger after a planned batch has run and its publication is decided."""
     ledger = Ledger(store, "late")
     run(ledger, plan)
@@ -36,7 +36,7 @@ def decided(store: S3Store, plan: Plan) -> Ledger:
     return ledger
 
 
-def published(store: S3Store) -> Plan:
+def published(store: Store) -> Plan:
     """The next batch, planned and published."""
     plan = take_up(pipeline(store.root), store).plan
     assert plan is not None

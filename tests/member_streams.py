@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from partitioning import Pipeline, Settings
 from partitioning.authoring.settings import DEFAULTS
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from tests.batches import rows
 from tests.landed import land_table
@@ -35,7 +35,7 @@ def records(stream: str, batch: int = 0) -> pa.Table:
     )
 
 
-def ran(store: S3Store, build: Build, settings: Settings = DEFAULTS, batch: int = 0) -> Plan:
+def ran(store: Store, build: Build, settings: Settings = DEFAULTS, batch: int = 0) -> Plan:
     """Land the records of a batch, plan and run it by these settings, and publish it."""
     pipeline = Pipeline("lines", source=f"{store.root}/topics")
     build(pipeline)
@@ -58,7 +58,7 @@ def direct(sql: str, batches: int = 1) -> list[Row]:
     return sorted(found, key=str)
 
 
-def written(store: S3Store, table: str = "t") -> list[Row]:
+def written(store: Store, table: str = "t") -> list[Row]:
     return sorted(rows(store.root, table), key=str)
 
 

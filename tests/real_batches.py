@@ -13,7 +13,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
@@ -31,7 +31,7 @@ Change = Callable[[Plan], Plan]
 
 
 def delays(
-    store: S3Store,
+    store: Store,
     *,
     null_keys: NullKeys = NullKeys.DROP,
     placed_by: str = MURMUR2,
@@ -48,19 +48,19 @@ def delays(
     return made
 
 
-def land_flights(store: S3Store, tails: Sequence[str | None]) -> None:
+def land_flights(store: Store, tails: Sequence[str | None]) -> None:
     """Flights of these planes, each in its partition, the first with the least delay."""
     columns = {"tailnum": pa.array(tails, pa.string()), "delay": pa.array(range(len(tails)), pa.int64())}
     land_table(pa.table(columns), "flights", f"{store.root}/topics", key="tailnum", partitions=8)
 
 
-def land_planes(store: S3Store, tails: Sequence[str] = TAILS) -> None:
+def land_planes(store: Store, tails: Sequence[str] = TAILS) -> None:
     """These planes, each in its partition."""
     columns = {"tailnum": tails, "seats": pa.array(range(len(tails)), pa.int64())}
     land_table(pa.table(columns), "planes", f"{store.root}/topics", key="tailnum", partitions=4)
 
 
-def land_delays(store: S3Store) -> S3Store:
+def land_delays(store: Store) -> Store:
     """Two flights of each plane, one whose plane is not known, and the planes."""
     land_flights(store, [*TAILS, *TAILS, None])
     land_planes(store)
@@ -71,14 +71,14 @@ def as_planned(plan: Plan) -> Plan:
     return plan
 
 
-def stored(store: S3Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
+def stored(store: Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
     """The next batch; what `change` makes of its plan is stored in place of it."""
     plan = preview(made, store, settings).plan
     assert plan is not None
     return BatchRef.of(store, Ledger(store, plan.pipeline).put_plan(change(plan)))
 
 
-def ran(store: S3Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
+def ran(store: Store, made: Pipeline, change: Change = as_planned, settings: Settings = DEFAULTS) -> BatchRef:
     """The next batch, after its task groups have run."""
     ref = stored(store, made, change, settings)
     run_groups(ref)

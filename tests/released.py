@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyarrow.fs import S3FileSystem
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from tests.landed import land_table
 
 FOLDER = Path(__file__).with_name("documents") / "stores"
@@ -82,18 +83,18 @@ def _table(names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.Table
     return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
 
 
-def restore(version: str, state: str) -> S3Store:
+def restore(version: str, state: str) -> Store:
     """Put a store, and what was landed for it, where it was; gives the store."""
-    root = S3Store(place(version, state))
+    root = store_at(place(version, state))
     for entry in list(root.list("")):
         root.delete(entry.key)
     with zipfile.ZipFile(FOLDER / f"{version}-{state}.zip") as archive:
         for name in archive.namelist():
             _put(root, name, archive.read(name), archive.getinfo(name).comment.decode())
-    return S3Store(f"{root.root}/store")
+    return store_at(f"{root.root}/store")
 
 
-def _put(root: S3Store, name: str, data: bytes, etag: str) -> None:
+def _put(root: Store, name: str, data: bytes, etag: str) -> None:
     """Store an object as it was stored, at once or in parts: its etag, by which documents know it, says which."""
     if "-" not in etag:
         root.put(name, data)
@@ -110,7 +111,7 @@ def _put(root: S3Store, name: str, data: bytes, etag: str) -> None:
 
 def keep(version: str, state: str) -> None:
     """Write a store, and what was landed for it, to an archive, always the same bytes for the same content."""
-    root, kept = S3Store(place(version, state)), io.BytesIO()
+    root, kept = store_at(place(version, state)), io.BytesIO()
     with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, etag in sorted((entry.key, entry.etag) for entry in root.list("")):
             data, kept_as = root.get(name), zipfile.ZipInfo(name)

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import Format, Layout
 
@@ -153,7 +153,7 @@ def land_rows(
         for part in (mine[start : start + step] for start in range(0, len(mine), step)):
             first = ends.get(partition, 0)
             key = file_key(writer, layout, partition, first, next(hours) % 3)
-            S3Store(source).put(key, writer.write(part, None if counted else first))
+            store_at(source).put(key, writer.write(part, None if counted else first))
             ends[partition] = first + len(part)
 
 

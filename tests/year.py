@@ -20,7 +20,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from demo.kafka_server import KafkaServer
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from tests.kafka import admin, grow, new_topic, remove_before
 from tests.landed import land_file
@@ -61,7 +61,7 @@ class Order:
 class Year:
     """The topic, from its first order on. Each is a minute after the one before."""
 
-    def __init__(self, kafka: KafkaServer, registry: Registry, store: S3Store) -> None:
+    def __init__(self, kafka: KafkaServer, registry: Registry, store: Store) -> None:
         self.partitions = 2
         # Orders are of last year for a broker, which would remove them.
         self.topic = new_topic(kafka, self.partitions, retention_ms="-1")

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyarrow.fs import FileType
 
 from batches.delta import newest_in, path_in
 from batches.tables import Logs, opened
@@ -19,7 +18,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
-from sources.s3 import filesystem, split
+from sources.files import Files
 from spark_jobs.table_schema import folder
 
 _RESTORE = "restore it from a backup"
@@ -67,7 +66,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
     Raises Refused, with all findings, if they lie nowhere by themselves.
     """
     written = [ledger.uri(file.path) for file in files if file.records]
-    if not missing(written):
+    if not Files().missing(written):
         return written
     where = folder(ledger.store.root, write.table)
     with opened(where) as log:
@@ -80,7 +79,7 @@ def uris_of(ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact])
         else:
             paths = [path for path, _ in files_held(where, held_in(log), batch, ledger.pipeline, files)]
     there = [f"{where}/{path}" for path in paths]
-    if gone := missing(there):
+    if gone := Files().missing(there):
         raise Refused(*(Finding(Kind.FILE_GONE, "the file is missing", uri, _RESTORE, about(file=uri)) for uri in gone))
     return there
 
@@ -98,12 +97,6 @@ def not_exchangeable(batches: Sequence[tuple[Ledger, int]]) -> Iterator[Finding]
             except CosetError as error:
                 yield from (finding for finding in error.findings if finding not in told)
                 told.update(error.findings)
-
-
-def missing(uris: Sequence[str]) -> list[str]:
-    """Those of these files that are not in the store."""
-    found = filesystem().get_file_info(["/".join(split(uri)) for uri in uris]) if uris else []
-    return [uri for uri, info in zip(uris, found, strict=True) if info.type is FileType.NotFound]
 
 
 def _check(logs: Logs, ledger: Ledger, batch: int, write: Write, files: Sequence[Artefact]) -> None:

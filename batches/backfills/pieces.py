@@ -17,7 +17,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Swap
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill
@@ -38,13 +39,13 @@ class Compared(Value, frozen=True):
 
 def preview(pipeline: Pipeline, root: str, asked: Asked) -> str:
     """What the backfill would run, on a page. Stores nothing; raises Refused as `steps.preview`."""
-    store = S3Store(root)
+    store = store_at(root)
     return markdown(preview_sections(store, pipeline.name, steps.preview(pipeline, store, asked)))
 
 
 def begin(pipeline: Pipeline, root: str, asked: Asked, who: str) -> int:
     """The number of the backfill that `who` asked for. Raises Refused as `steps.begin`."""
-    return steps.begin(pipeline, S3Store(root), asked, who).number
+    return steps.begin(pipeline, store_at(root), asked, who).number
 
 
 def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, str]:
@@ -53,7 +54,7 @@ def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, st
     Only once a batch has run the next one can be planned: it goes on from what that one keeps. Raises Refused as
     `steps.planned`.
     """
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipeline.name, number)
     batch = next(iter(_left(store, request)), request.batches[-1])
     plan = steps.planned(pipeline, store, request, batch)
@@ -62,7 +63,7 @@ def next_batch(pipeline: Pipeline, root: str, number: int) -> tuple[BatchRef, st
 
 def batches_left(pipeline: str, root: str, number: int) -> tuple[int, ...]:
     """The batches that have not run yet."""
-    store = S3Store(root)
+    store = store_at(root)
     return _left(store, backfill(store, pipeline, number))
 
 
@@ -72,7 +73,7 @@ def compare(pipeline: str, root: str, number: int, docs: Path | None = None) -> 
     Somebody has to approve what was taken back, whatever it is. With `docs`, its page is in Data Docs too. Raises as
     `steps.comparison`.
     """
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipeline, number)
     found = steps.comparison(store, request, docs)
     decided, back = len(list(swaps(store, pipeline))), taken_back(store, request)
@@ -87,7 +88,7 @@ def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who
 
     Raises Refused if it was taken back since, and as `steps.swap`.
     """
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipeline, number)
     if (back := taken_back(store, request)) and back.number >= decided:
         what = f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}"
@@ -105,7 +106,7 @@ def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who
 
 def undo(pipeline: str, root: str, number: int, why: str, who: str) -> str:
     """Let readers see the rows that there were before the backfill; `who` decided it."""
-    store = S3Store(root)
+    store = store_at(root)
     request = backfill(store, pipeline, number)
     return f"{request} is taken back: {steps.undo(store, request, why, who)}"
 

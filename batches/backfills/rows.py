@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
+from sources.files import Files
 from sources.formats.parquet import open_parquet
-from sources.s3 import AGAIN, filesystem, reaching, split
+from sources.s3 import AGAIN, reaching
 from spark_jobs.sql.database import connect
 
 _FIRST = 5
@@ -98,5 +99,5 @@ def _batches(uris: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]
 
 @contextmanager
 def _opened(uri: str) -> Iterator[pq.ParquetFile]:
-    with reaching("the file cannot be read", uri, AGAIN), filesystem().open_input_file("/".join(split(uri))) as source:
+    with reaching("the file cannot be read", uri, AGAIN), Files().open(uri) as source:
         yield open_parquet(source)

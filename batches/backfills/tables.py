@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from batches.backfills.held import deleted, files_held, held_in, missing
+from batches.backfills.held import deleted, files_held, held_in
 from batches.delta import Change, added, carry_out, entry_of, newest_in
 from batches.owners import Owner, application
 from batches.tables import opened, opened_at
@@ -24,6 +24,7 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
+from sources.files import Files
 from spark_jobs.table_schema import RESIDUE, folder
 
 
@@ -116,7 +117,7 @@ def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[
     with opened_at(where, version) as old:
         files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
         columns = old.schema()
-    if gone := missing([f"{where}/{file['path']}" for file in files]):
+    if gone := Files().missing([f"{where}/{file['path']}" for file in files]):
         then = "it cannot be taken back any more: run the batches again as they were"
         raise Refused(
             *(

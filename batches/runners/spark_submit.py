@@ -11,6 +11,7 @@ from types import TracebackType
 
 from batches.ref import BatchRef
 from batches.runners import children
+from batches.runners.reach import check_reach
 from batches.runners.shipped import Shipped
 from batches.runners.spark_settings import SPARK_JOBS, SPARK_SUBMIT, configuration, environment, log_file
 from partitioning.commands import Repeat
@@ -46,6 +47,7 @@ class SparkSubmit:
         """Nothing is left open between groups."""
 
     def group(self, batch: BatchRef, number: int) -> str:
+        check_reach(batch, self._master)
         ledger, plan = batch.load()
         group_of(ledger, plan, number)
         where = f"task group {number} of {batch.plan_uri}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from typing import Any, TypedDict
 
 from msgspec import UNSET
 
 from partitioning.model.misdeclared import checked
 from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.sources import address_of
 from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
 
 
 class Declared(TypedDict, total=False):
     """What may be said of a stream or table.
 
-    source: where it lies, `s3://…` or `kafka://…`, if not where the pipeline's others do.
+    source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
     key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes.
     offset: the column that holds each record's offset, `_offset` unless given; None if a file's name says that of its
         first record, and the others follow.
@@ -29,7 +31,7 @@ class Declared(TypedDict, total=False):
     schema: that of Avro in a broker, as text, if it is not the registry's.
     """
 
-    source: str | None
+    source: str | PathLike[str] | None
     key_format: str
     offset: str | None
     null_keys: str
@@ -50,7 +52,7 @@ def stream_of(
     *,
     table: bool,
     kept: bool = False,
-    source: str | None = None,
+    source: str | PathLike[str] | None = None,
     key_format: str = KeyFormat.STRING,
     offset: str | None = OFFSET,
     null_keys: str = NullKeys.REFUSE,
@@ -67,7 +69,7 @@ def stream_of(
     words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
     stream = Stream(
         name,
-        source or usual_source,
+        address_of(fspath(source)) if source else usual_source,
         key,
         partitions,
         offset=OFFSET if offset is None else offset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from copy import copy
+from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
 from partitioning.authoring.declared import Declared, stream_of
@@ -17,6 +18,7 @@ from partitioning.model.backfill import pipeline_of
 from partitioning.model.graph import Graph, Mode, Step, Write
 from partitioning.model.offsets import check_name
 from partitioning.model.schemes import Scheme
+from partitioning.model.sources import address_of
 from partitioning.model.streams import Stream
 from partitioning.values import replace
 
@@ -43,12 +45,12 @@ class Pipeline:
         self,
         name: str,
         *,
-        source: str = "",
+        source: str | PathLike[str] = "",
         scheme: str | None = None,
         schemes: Mapping[str, str] | None = None,
         partitioners: Mapping[str, PartitionerRef | str] | None = None,
     ) -> None:
-        """`source` is where the streams lie that name none of their own.
+        """`source` is where the streams lie that name none of their own: `s3://…`, `kafka://…` or a folder's path.
 
         `scheme` is for all stages, `schemes` and `partitioners` are for one, by its name or that of a step in it.
         A batch's settings override them. Raises Refused, with all findings.
@@ -71,7 +73,7 @@ class Pipeline:
                 )
             )
         self.name = _read(findings, check_name, name, "pipeline")
-        self.source = source
+        self.source = address_of(fspath(source))
         self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None
         self.schemes = {step: _read(findings, Scheme.parse, text) for step, text in (schemes or {}).items()}
         self.partitioners = dict(partitioners or {})

@@ -14,7 +14,8 @@ from typing import TypeVar
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
 from partitioning.documents.numbered import numbered
-from partitioning.documents.store import S3Store, Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Backfill, key_of, pipeline_of
@@ -69,7 +70,7 @@ def open_plan(uri: str, expected: str) -> tuple[Ledger, Plan]:
                 about(uri=uri),
             )
         )
-    ledger = Ledger(S3Store(root), match[1])
+    ledger = Ledger(store_at(root), match[1])
     plan = ledger.plan(int(match[2]))
     if plan is None:
         raise Refused(

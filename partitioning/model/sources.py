@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
@@ -11,11 +12,15 @@ from partitioning.values import Value
 
 _BROKER = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 _KAFKA = "kafka://"
+# What the address of a folder begins with; the path behind it is written as it is.
+FOLDER = "file://"
+# Characters that mean something in a URI, or that no terminal shows.
+_NOT_IN_PATHS = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 _PORTS = range(1, 1 << 16)
 
 
 class LandedSource(Value, frozen=True):
-    """A folder of topics in S3, landed as files."""
+    """A folder of topics, in S3 or on this machine, landed as files."""
 
     uri: str
 
@@ -57,10 +62,9 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
     """What is wrong with a source as it is written."""
     match source:
         case LandedSource(uri):
-            if uri.startswith("s3://"):
-                return ()
-            then = "write it as s3://bucket/topics, or as kafka://host:port"
-            return (Finding(Kind.DECLARATION, f"source {uri!r} is no S3 URI", where, then, about(uri=uri)),)
+            why = why_no_root(uri)
+            then = "write it as s3://bucket/topics, kafka://host:port, or Path(__file__).parent / 'folder'"
+            return (Finding(Kind.DECLARATION, f"source {uri!r} {why}", where, then, about(uri=uri)),) if why else ()
         case KafkaSource(brokers):
             then = "write it as kafka://host:port[,host:port]; what else clients need stands in COSET_KAFKA_PROPERTIES"
             # A word before an @ may be a password.
@@ -74,6 +78,33 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
                 )
                 for broker in (each.rpartition("@")[2] for each in brokers if not _is_address(each))
             )
+
+
+def address_of(address: str) -> str:
+    """An address as documents have it: that of a folder may be given by its whole path.
+
+    >>> address_of("/home/me/landing/"), address_of("s3://landing/topics")
+    ('file:///home/me/landing', 's3://landing/topics')
+    """
+    return f"{FOLDER}{address.rstrip('/')}" if address.startswith("/") else address
+
+
+def why_no_root(address: str) -> str | None:
+    """Why an address names neither a place in a bucket nor a folder; None if it does.
+
+    >>> why_no_root("landing"), why_no_root("file:///landing/../x")
+    ('is neither an S3 URI nor the whole path of a folder', "has '..' in it")
+    """
+    scheme, _, rest = address.partition("://")
+    if scheme == "s3":
+        return None if rest.partition("/")[0] else "names no bucket"
+    if scheme != "file" or not rest.startswith("/"):
+        return "is neither an S3 URI nor the whole path of a folder"
+    if odd := _NOT_IN_PATHS.search(rest):
+        return f"has {odd[0]!r} in it"
+    if ".." in PurePosixPath(rest).parts:
+        return "has '..' in it"
+    return None if rest.strip("/") else "is the root of all files"
 
 
 def _is_address(broker: str) -> bool:

@@ -25,7 +25,7 @@ from dags.pipelines.tail_activity import pipeline as tail_activity
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
 from tests.integration.test_backfills import Batches
@@ -92,14 +92,14 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     )
     (following,) = triggered(dag.dag_id)
     assert following == form | {"backfill": 0}
-    assert list(swaps(S3Store(store_root), "tail_activity")) == []
+    assert list(swaps(store_at(store_root), "tail_activity")) == []
 
     second = dag.test(run_conf=following)
     assert states(second) == RAN | PROVED | skipped | dict.fromkeys([("compare", -1), ("swap", -1)], "success") | {
         ("next_batch", -1): "skipped",
         ("approve", -1): "skipped",
     }
-    store = S3Store(store_root)
+    store = store_at(store_root)
     (request,) = backfills(store, "tail_activity")
     assert (request.batches, request.who, request.why) == ((0, 1), "dag_test", "a hot topic")
     assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(Turn.SWAP, "a hot topic")]
@@ -161,7 +161,7 @@ def _answered(waiting: Any, chosen: str, session: Any) -> str:
 
 def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed, store_root, tmp_path):
     publish(late_flights(60), store_root, tmp_path / "docs")
-    before, store = seen(store_root, "late", "tailnum", "n"), S3Store(store_root)
+    before, store = seen(store_root, "late", "tailnum", "n"), store_at(store_root)
     dags = parsed(
         "from plugins.backfill_dag import coset_backfill_dag, coset_undo_dag\n"
         "from tests.pipelines.late_flights import late_flights\n\n"
@@ -202,7 +202,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
 def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tmp_path, capsys, monkeypatch):
     from airflow.sdk.exceptions import AirflowFailException
 
-    history = Batches(S3Store(store_root), tmp_path)
+    history = Batches(store_at(store_root), tmp_path)
     for number in range(2):
         history.batch(number)
     history.backfilled(Asked(0, 0, Settings(), "a hot topic"), threshold=5)
@@ -266,11 +266,11 @@ def test_what_cannot_be_run_again_is_refused_without_a_retry_and_nothing_is_stor
     from dags.tail_activity_backfill import backfill as dag
 
     publish(tail_activity, store_root, tmp_path, limit=100)
-    stored = [entry.key for entry in S3Store(store_root).list("")]
+    stored = [entry.key for entry in store_at(store_root).list("")]
     preview: Any = dag.get_task("preview")
     with pytest.raises(AirflowFailException, match=told):
         preview.python_callable(params=FORM | form)
-    assert [entry.key for entry in S3Store(store_root).list("")] == stored
+    assert [entry.key for entry in store_at(store_root).list("")] == stored
 
 
 def test_limits_are_those_of_airflow(parsed):

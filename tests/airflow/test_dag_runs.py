@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from demo.landing import raw
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from sources.s3 import storage_options
 from tests.forked import at_once
 from tests.kafka import TAILS, create, produce, views
@@ -112,7 +112,7 @@ def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflo
     assert run.state == "failed"
     (plan,) = [each for each in run.get_task_instances() if each.task_id == "plan"]
     assert (plan.state, plan.try_number, plan.max_tries) == ("failed", 1, 2)
-    assert list(S3Store(store_root).list("")) == []
+    assert list(store_at(store_root).list("")) == []
 
 
 def test_a_topic_is_read_from_its_broker_by_each_run_from_where_the_last_one_ended(
@@ -130,7 +130,7 @@ def test_a_topic_is_read_from_its_broker_by_each_run_from_where_the_last_one_end
     ]
     first, second = ([(tail, 1, value["n"]) for tail, value in some] for some in (views(TAILS), views(TAILS[:3], 100)))
     assert sorted(found) == sorted([*first, *second])
-    plans = [Ledger(S3Store(store_root), "views").plan(number) for number in (0, 1)]
+    plans = [Ledger(store_at(store_root), "views").plan(number) for number in (0, 1)]
     assert [plan and plan.records for plan in plans] == [40, 3]
 
 
@@ -156,7 +156,7 @@ def test_two_runs_at_once_publish_one_plan_in_one_delta_version(store_root, tmp_
     said = at_once(2, partial(publishing, store_root, tmp_path))
     assert said == ["Batch 0 is published: tail_activity at version 1"] * 2
     assert published(store_root).version() == 1
-    ledger = Ledger(S3Store(store_root), "tail_activity")
+    ledger = Ledger(store_at(store_root), "tail_activity")
     assert (ledger.plan(0) is not None, ledger.plan(1)) == (True, None)
     total = sum(published(store_root).to_pyarrow_table()["flights"].to_pylist())
     assert [(total,)] == raw().execute(f"SELECT count(*) {FLIGHTS_OF_PART_0}").fetchall()

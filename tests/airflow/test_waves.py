@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from demo.landing import raw
 from partitioning.documents import locations
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from sources.s3 import storage_options
 
 STEPS = ("plan", "groups_of_wave_1", "audit", "check", "publish", "report")
@@ -124,7 +124,7 @@ def test_one_dag_runs_a_batch_of_one_wave_then_one_of_two_and_a_later_group_that
     again = {task for task, count in tries(third).items() if count > before[task]}
     assert again == {("run_wave_1", 1), *((name, -1) for name in STEPS[2:])}
 
-    ledger = Ledger(S3Store(store_root), "flights_in_parts")
+    ledger = Ledger(store_at(store_root), "flights_in_parts")
     for batch, groups in ((0, "land sea"), (1, "land sea land sea")):
         plan = ledger.plan(batch)
         assert plan is not None

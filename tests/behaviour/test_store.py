@@ -1,22 +1,27 @@
-"""Every store behaves alike: one suite over the one in memory and the one in S3."""
+"""Every store behaves alike: one suite over those in memory, in a folder and in S3."""
 
 from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from partitioning.documents.store import Page, S3Store, Store
+from partitioning.documents.store import Page, Store
+from partitioning.documents.stores import store_at
 from tests.memory_store import MemoryStore
 
 
-@pytest.fixture(params=["memory", "s3"])
-def store(request: pytest.FixtureRequest) -> S3Store | MemoryStore:
-    if request.param == "memory":
-        return MemoryStore()
+@pytest.fixture(params=["memory", "folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    match request.param:
+        case "memory":
+            return MemoryStore()
+        case "folder":
+            return store_at(str(tmp_path / "store"))
     request.getfixturevalue("s3")
-    return S3Store(f"s3://test/{uuid.uuid4().hex}")
+    return store_at(f"s3://test/{uuid.uuid4().hex}")
 
 
 def test_what_was_never_stored_is_none(store: Store) -> None:
@@ -56,7 +61,7 @@ def test_head_and_list_agree_on_size_and_etag(store: Store) -> None:
     assert list(store.list("", 5)) == list(store.list(""))
 
 
-def test_a_page_has_as_many_as_are_asked_for_behind_a_key(store: S3Store | MemoryStore) -> None:
+def test_a_page_has_as_many_as_are_asked_for_behind_a_key(store: Store) -> None:
     keys = [f"folder/{number}" for number in range(5)]
     for key in (*keys, "other"):
         store.put(key, b"")

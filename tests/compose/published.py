@@ -13,11 +13,12 @@ from dags.pipelines.tail_activity import pipeline
 from demo.comparison import compare
 from partitioning.documents import locations
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 
 
 def main() -> None:
-    store = S3Store(os.environ["COSET_STORE"])
+    store = store_at(os.environ["COSET_STORE"])
     ledger = Ledger(store, pipeline.name)
     newest = ledger.standing().published
     published = []
@@ -38,16 +39,16 @@ def main() -> None:
     print(json.dumps(told))
 
 
-def _documents(store: S3Store) -> int:
+def _documents(store: Store) -> int:
     return sum(1 for entry in store.list("") if not entry.key.endswith(".parquet"))
 
 
-def _with_secret(store: S3Store) -> list[str]:
+def _with_secret(store: Store) -> list[str]:
     secret = os.environ["AWS_SECRET_ACCESS_KEY"].encode()
     return [entry.key for entry in store.list("") if secret in _content(store, entry.key)]
 
 
-def _content(store: S3Store, key: str) -> bytes:
+def _content(store: Store, key: str) -> bytes:
     data = store.get(key) or b""
     return gzip.decompress(data) if key.endswith(".gz") else data
 

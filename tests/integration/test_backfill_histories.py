@@ -27,7 +27,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
@@ -108,7 +108,7 @@ class Oracle:
 class Story:
     """A history and its oracle, side by side."""
 
-    def __init__(self, chosen: random.Random, store: S3Store, docs: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, chosen: random.Random, store: Store, docs: Path, patch: pytest.MonkeyPatch) -> None:
         self.history, self.oracle, self._store = Batches(store, docs), Oracle(), store
         self._random, self._patch = chosen, patch
         # Of its own, so that what is cancelled in between changes nothing else of the story.
@@ -287,9 +287,7 @@ def _answer(turn: Callable[[], object]) -> Exception | None:
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_readers_see_what_they_should(
-    seed: int, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_see_what_they_should(seed: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(random.Random(seed), store, tmp_path, monkeypatch)
     for _ in range(2):
         story.done.append(story.batch())

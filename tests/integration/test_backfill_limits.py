@@ -23,7 +23,7 @@ from batches.sweeping import left_over
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
@@ -72,7 +72,7 @@ class Shown:
 
 
 @pytest.fixture
-def history(store: S3Store, tmp_path: Path) -> Batches:
+def history(store: Store, tmp_path: Path) -> Batches:
     """A published batch, and a backfill of it in four groups that has not begun to run."""
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
@@ -261,7 +261,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
     history.batch(1)
 
 
-def _rows(store: S3Store, request: Backfill) -> tuple[Artefact, ...]:
+def _rows(store: Store, request: Backfill) -> tuple[Artefact, ...]:
     verdict = Ledger(store, request.name).verdict(0)
     assert verdict is not None
     return verdict.rows_of("counts")

@@ -17,7 +17,7 @@ from batches.steps import plan
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
@@ -33,7 +33,7 @@ LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
 
 
 @pytest.fixture
-def two_batches(store: S3Store, tmp_path: Path) -> S3Store:
+def two_batches(store: Store, tmp_path: Path) -> Store:
     """Two published batches of a partition: of the offsets 0 to 3 in two files, then of 12 to 15; others are lost."""
     land(store, [0, 1])
     land(store, [2, 3])
@@ -43,7 +43,7 @@ def two_batches(store: S3Store, tmp_path: Path) -> S3Store:
     return store
 
 
-def backfilled(store: S3Store, docs: Path, first: int, last: int | None = None) -> Backfill:
+def backfilled(store: Store, docs: Path, first: int, last: int | None = None) -> Backfill:
     pipeline = counted(store, "dense")
     request = steps.begin(pipeline, store, Asked(first, first if last is None else last, DEFAULTS, "landed anew", True))
     with Local(processes=1) as runner:
@@ -51,18 +51,18 @@ def backfilled(store: S3Store, docs: Path, first: int, last: int | None = None) 
     return request
 
 
-def seen(store: S3Store) -> list[tuple[str, int]]:
+def seen(store: Store) -> list[tuple[str, int]]:
     table = DeltaTable(folder(store.root, "counted"), storage_options=storage_options())
     return sorted((row["ad"], row["n"]) for row in table.to_pyarrow_table(columns=["ad", "n"]).to_pylist())
 
 
-def values(store: S3Store, offsets: list[int], added: int, ads: list[str] | None = None) -> str:
+def values(store: Store, offsets: list[int], added: int, ads: list[str] | None = None) -> str:
     """Land a file of these offsets, its values so much greater."""
     table = pa.table({"ad": ads or [f"N{offset}" for offset in offsets], "n": pa.array([n + added for n in offsets])})
     return land_file(table, "views", f"{store.root}/topics", 0, offsets[0], offsets=offsets)
 
 
-def test_other_values_are_shown_and_put_in_place_only_by_digest(two_batches: S3Store, tmp_path: Path) -> None:
+def test_other_values_are_shown_and_put_in_place_only_by_digest(two_batches: Store, tmp_path: Path) -> None:
     values(two_batches, [2, 3], 100)
     with pytest.raises(Refused, match="the file was changed since the batch was planned"):
         steps.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS))
@@ -86,7 +86,7 @@ def test_other_values_are_shown_and_put_in_place_only_by_digest(two_batches: S3S
     assert seen(two_batches) == before
 
 
-def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batches: S3Store, tmp_path: Path) -> None:
+def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batches: Store, tmp_path: Path) -> None:
     # One file where there were two.
     land(two_batches, [0, 1, 2, 3])
     two_batches.delete("topics/views/partition=0/views+0+0000000002.parquet")
@@ -103,7 +103,7 @@ def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batche
     steps.swap(two_batches, request, digest(found), "")
 
 
-def test_offsets_that_were_lost_are_added_and_named(two_batches: S3Store, tmp_path: Path) -> None:
+def test_offsets_that_were_lost_are_added_and_named(two_batches: Store, tmp_path: Path) -> None:
     land(two_batches, [4, 5, 6, 7, 8, 9])
     before, ledger = seen(two_batches), Ledger(two_batches, "counted")
     assert [str(gap.range) for gap in gaps(ledger)] == ["views-0@[4,12)"]
@@ -132,7 +132,7 @@ def test_offsets_that_were_lost_are_added_and_named(two_batches: S3Store, tmp_pa
     ids=["the last", "the first", "another", "twice"],
 )
 def test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused(
-    offsets: list[int], told: str, two_batches: S3Store, tmp_path: Path
+    offsets: list[int], told: str, two_batches: Store, tmp_path: Path
 ) -> None:
     two_batches.delete("topics/views/partition=0/views+0+0000000002.parquet")
     values(two_batches, offsets, 0)
@@ -143,13 +143,13 @@ def test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused(
     assert sorted(entry.key for entry in two_batches.list("")) == before
 
 
-def test_a_repair_that_ends_too_early_is_refused(two_batches: S3Store) -> None:
+def test_a_repair_that_ends_too_early_is_refused(two_batches: Store) -> None:
     land(two_batches, [12, 13, 14])
     with pytest.raises(Refused, match=r"views-0@\[15,16\) was read, and no file holds it any more"):
         steps.begin(counted(two_batches, "dense"), two_batches, Asked(1, 1, DEFAULTS, repaired=True))
 
 
-def test_a_repair_that_puts_keys_elsewhere_is_refused(store: S3Store, tmp_path: Path) -> None:
+def test_a_repair_that_puts_keys_elsewhere_is_refused(store: Store, tmp_path: Path) -> None:
     pipeline = counted(store, "dense", partitions=2)
     homes = {ad: placement_hash(ad, "string") % 2 for ad in (f"N{n}" for n in range(20))}
     for partition in range(2):
@@ -164,7 +164,7 @@ def test_a_repair_that_puts_keys_elsewhere_is_refused(store: S3Store, tmp_path: 
         steps.comparison(store, request)
 
 
-def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: S3Store, tmp_path: Path) -> None:
+def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: Store, tmp_path: Path) -> None:
     pipeline = counted(two_batches, "dense")
     asked = Asked(0, 0, DEFAULTS, "", True)
     one = steps.begin(pipeline, two_batches, asked)
@@ -179,7 +179,7 @@ def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: S3Stor
     assert [part.end for part in steps.planned(pipeline, two_batches, one, 0).streams[0].partitions] == [4]
 
 
-def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: S3Store, tmp_path: Path) -> None:
+def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: Store, tmp_path: Path) -> None:
     values(two_batches, [12, 13, 14, 15], 100)
     land(two_batches, [16, 17])
     with pytest.raises(Refused, match="another file has the last of these offsets now"):

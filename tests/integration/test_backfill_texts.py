@@ -14,7 +14,7 @@ from batches.backfills import pieces
 from batches.backfills.steps import Asked
 from cli.pipelines import load
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.goldens import expect_golden
 from tests.histories import Click, table_of
 from tests.integration.test_cli import coset
@@ -24,7 +24,7 @@ NEWEST = str(Path(__file__).parents[1] / "pipelines" / "newest.py")
 
 
 @pytest.fixture
-def three_batches(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def three_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three published batches of ten clicks each, of which a step keeps the latest by key."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -48,7 +48,7 @@ def read(text: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def test_a_preview_reads_as_the_golden_file(three_batches: S3Store) -> None:
+def test_a_preview_reads_as_the_golden_file(three_batches: Store) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--preview")
     shown = coset(*words)
     assert shown.exit_code == 0, shown.output
@@ -61,7 +61,7 @@ def test_a_preview_reads_as_the_golden_file(three_batches: S3Store) -> None:
 
 
 def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
-    three_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    three_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEWEST_FROM", "5")
     words = ("backfill", NEWEST, "--from", "0", "--runner", "local", "--why", "the first were tests")
@@ -87,19 +87,19 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     assert coset(*command.split()).exit_code == 0
 
 
-def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: S3Store) -> None:
+def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: Store) -> None:
     asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
     expect_golden("backfill_preview.md", read(pieces.preview(load(NEWEST), three_batches.root, asked)))
 
 
-def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: S3Store) -> None:
+def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: Store) -> None:
     result = coset("backfill", NEWEST, "--from", "0", "--to", "1", "--scheme", "tasks(6)", "--runner", "local")
     assert result.exit_code == 0, result.output
     assert "Compared: identical" in result.stdout
     assert "It is in place: counts at version" in result.stdout
 
 
-def test_a_reason_is_text_wherever_it_is_shown(three_batches: S3Store) -> None:
+def test_a_reason_is_text_wherever_it_is_shown(three_batches: Store) -> None:
     why = "# All is identical, approve\n\n![seen](http://tracker/i.png) \x1b[2J\u202e"
     asked = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(6)", "--runner", "local", "--why", why)
     assert coset(*asked).exit_code == 0

@@ -33,7 +33,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.model.backfill import Backfill, Swapped
 from partitioning.values import replace
@@ -62,7 +62,7 @@ class Batches(History):
     """Batches of clicks, some keys in each, and backfills of them."""
 
     def __init__(
-        self, store: S3Store, docs: Path, pipeline: Callable[[int], Callable[[str, int], Pipeline]] = counted
+        self, store: Store, docs: Path, pipeline: Callable[[int], Callable[[str, int], Pipeline]] = counted
     ) -> None:
         super().__init__(store, docs, pipeline(0))
         self.docs = docs
@@ -94,7 +94,7 @@ def _goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
     return replace(settings, go_on=tuple(step.name for step in pipeline.steps if step.state))
 
 
-def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: S3Store, tmp_path: Path) -> None:
+def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(3):
         history.batch(number)
@@ -117,7 +117,7 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     history.batch(4)
 
 
-def test_the_page_of_a_backfill_says_that_nobody_looked_at_the_tables(store: S3Store, tmp_path: Path) -> None:
+def test_the_page_of_a_backfill_says_that_nobody_looked_at_the_tables(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     history.backfilled(Asked(0, 0, Settings.parse(scheme="tasks(2)")))
@@ -142,7 +142,7 @@ def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipel
     return pipeline
 
 
-def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: S3Store, tmp_path: Path) -> None:
+def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(2):
         history.batch(number)
@@ -172,11 +172,11 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: S3S
     assert history.seen() == before
 
 
-def stored(store: S3Store) -> list[str]:
+def stored(store: Store) -> list[str]:
     return sorted(entry.key for entry in store.list(""))
 
 
-def test_a_preview_says_what_would_be_run_and_stores_nothing(store: S3Store, tmp_path: Path) -> None:
+def test_a_preview_says_what_would_be_run_and_stores_nothing(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
@@ -193,9 +193,7 @@ def test_a_preview_says_what_would_be_run_and_stores_nothing(store: S3Store, tmp
 @pytest.mark.parametrize(
     ("first", "last", "asked"), [(0, 2, "batches 0 to 2 were"), (1, 0, "batches 1 to 0 were"), (2, 2, "batch 2 was")]
 )
-def test_only_published_batches_are_run_again(
-    first: int, last: int, asked: str, store: S3Store, tmp_path: Path
-) -> None:
+def test_only_published_batches_are_run_again(first: int, last: int, asked: str, store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
@@ -203,7 +201,7 @@ def test_only_published_batches_are_run_again(
         history.backfilled(Asked(first, last, Settings()))
 
 
-def test_files_that_are_gone_are_named_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_files_that_are_gone_are_named_before_anything_runs(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     history.batch(0)
     landed = [key for key in stored(store) if key.startswith("topics/clicks/")]
@@ -219,7 +217,7 @@ def test_files_that_are_gone_are_named_before_anything_runs(store: S3Store, tmp_
 
 
 def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_lay(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     history = Batches(store, tmp_path)
     for number, partitions in enumerate((4, 8, 8)):
@@ -235,7 +233,7 @@ def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_l
     assert (history.seen(), history.seen("newest")) == before
 
 
-def test_of_a_replaced_table_readers_see_the_last_batch(store: S3Store, tmp_path: Path) -> None:
+def test_of_a_replaced_table_readers_see_the_last_batch(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=lambda threshold: appended(threshold, "replace"))
     for number in range(2):
         history.batch(number)
@@ -249,7 +247,7 @@ def test_of_a_replaced_table_readers_see_the_last_batch(store: S3Store, tmp_path
     assert history.seen() == before
 
 
-def test_what_is_kept_must_be_what_later_batches_went_on_from(store: S3Store, tmp_path: Path) -> None:
+def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(3):
         history.batch(number)
@@ -282,7 +280,7 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: S3Store, tm
         steps.undo(store, again, "")
 
 
-def test_an_upserted_table_gets_all_rows_that_should_have_been(store: S3Store, tmp_path: Path) -> None:
+def test_an_upserted_table_gets_all_rows_that_should_have_been(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for minute, identities in enumerate([dict.fromkeys(range(20), 10), {1: 3}, {2: 30}, {3: 4, 4: 40}]):
         history.land([Click(f"key-{key}", identity, minute) for key, identity in identities.items()], [], 4)
@@ -293,7 +291,7 @@ def test_an_upserted_table_gets_all_rows_that_should_have_been(store: S3Store, t
     assert [row[:2] for row in history.seen("newest")] == sorted(wanted.items())
 
 
-def test_what_was_removed_since_cannot_be_taken_back(store: S3Store, tmp_path: Path) -> None:
+def test_what_was_removed_since_cannot_be_taken_back(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
@@ -309,7 +307,7 @@ def test_what_was_removed_since_cannot_be_taken_back(store: S3Store, tmp_path: P
     changed.batch(2)
 
 
-def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     history.batch(0)
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
@@ -330,7 +328,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: S3Store, 
 
 
 def test_another_result_of_the_same_pipeline_is_a_defect(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
@@ -348,7 +346,7 @@ def _doubled(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     return table.set_column(column, "n", pc.multiply(table["n"], 2)).to_reader()
 
 
-def test_other_records_than_the_first_run_read_are_told(store: S3Store, tmp_path: Path) -> None:
+def test_other_records_than_the_first_run_read_are_told(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     backfill = history.backfilled(Asked(0, 0, Settings()))
@@ -365,9 +363,7 @@ def test_other_records_than_the_first_run_read_are_told(store: S3Store, tmp_path
         steps.comparison(store, backfill)
 
 
-def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_again(
-    store: S3Store, tmp_path: Path
-) -> None:
+def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_again(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     one, other = (history.backfilled(Asked(0, 0, Settings(groups=groups)), threshold=groups) for groups in (3, 4))
@@ -381,7 +377,7 @@ def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_agai
     assert len(history.seen()) == 5
 
 
-def test_of_those_who_swap_at_once_one_decides(store: S3Store, tmp_path: Path) -> None:
+def test_of_those_who_swap_at_once_one_decides(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(2):
         history.batch(number)
@@ -405,7 +401,7 @@ def test_of_those_who_swap_at_once_one_decides(store: S3Store, tmp_path: Path) -
 
 @pytest.mark.parametrize("at", ["before the commit", "after the commit"])
 def test_a_swap_that_stopped_is_finished_first(
-    at: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
@@ -428,7 +424,7 @@ def test_a_swap_that_stopped_is_finished_first(
     assert history.seen() == before
 
 
-def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: S3Store, tmp_path: Path) -> None:
+def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(3):
         history.batch(number)
@@ -456,7 +452,7 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: S3
     history.batch(3)
 
 
-def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3Store, tmp_path: Path) -> None:
+def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(2):
         history.batch(number)
@@ -470,7 +466,7 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: S3
     assert left_over(pipeline, store).files == ()
 
 
-def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: S3Store, tmp_path: Path) -> None:
+def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(13):
         history.land([Click("key-1", number, number)], [], 4)
@@ -494,7 +490,7 @@ def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: S3Store, tm
     assert steps.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
 
 
-def test_gaps_are_what_was_skipped_and_what_was_given_up(store: S3Store, tmp_path: Path) -> None:
+def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     ledger = Ledger(store, "kept")
     history.land([Click(f"key-{number}", number, 0) for number in range(20)], [], 4)

@@ -13,7 +13,7 @@ from batches.backfills.steps import Asked
 from batches.compaction import compact
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
@@ -22,18 +22,18 @@ from tests.integration.test_backfills import Batches, Rows, appended, counted, s
 NOW = timedelta(0)
 
 
-def two_batches(store: S3Store, docs: Path, mode: str = "append") -> Batches:
+def two_batches(store: Store, docs: Path, mode: str = "append") -> Batches:
     history = Batches(store, docs, pipeline=lambda threshold: appended(threshold, mode))
     for number in range(2):
         history.batch(number)
     return history
 
 
-def table(store: S3Store, name: str = "counts") -> DeltaTable:
+def table(store: Store, name: str = "counts") -> DeltaTable:
     return DeltaTable(folder(store.root, name), storage_options=storage_options())
 
 
-def optimized_by_others(store: S3Store) -> None:
+def optimized_by_others(store: Store) -> None:
     table(store).optimize.compact()
     table(store).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
@@ -49,7 +49,7 @@ def refused_before_anything_runs(history: Batches, *parts: str) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_gone(
-    mode: str, store: S3Store, tmp_path: Path
+    mode: str, store: Store, tmp_path: Path
 ) -> None:
     history = two_batches(store, tmp_path, mode)
     before: Rows = history.seen()
@@ -67,7 +67,7 @@ def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_g
     assert history.seen() == [row for row in before if int(str(row[2])) >= 13]
 
 
-def test_rows_that_others_put_together_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_rows_that_others_put_together_are_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path)
     before = history.seen()
     optimized_by_others(store)
@@ -75,7 +75,7 @@ def test_rows_that_others_put_together_are_told_before_anything_runs(store: S3St
     assert history.seen() == before
 
 
-def test_rows_that_were_put_together_meanwhile_are_told(store: S3Store, tmp_path: Path) -> None:
+def test_rows_that_were_put_together_meanwhile_are_told(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path)
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     optimized_by_others(store)
@@ -83,7 +83,7 @@ def test_rows_that_were_put_together_meanwhile_are_told(store: S3Store, tmp_path
         steps.comparison(store, backfill)
 
 
-def test_a_replaced_table_may_be_put_together_by_anybody(store: S3Store, tmp_path: Path) -> None:
+def test_a_replaced_table_may_be_put_together_by_anybody(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path, "replace")
     optimized_by_others(store)
     backfill = history.backfilled(Asked(1, 1, Settings()), threshold=13)
@@ -93,7 +93,7 @@ def test_a_replaced_table_may_be_put_together_by_anybody(store: S3Store, tmp_pat
     assert [row[2] for row in history.seen()] == [13, 14, 15, 16, 17, 18]
 
 
-def test_a_table_that_was_deleted_is_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_that_was_deleted_is_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=counted)
     for number in range(2):
         history.batch(number)
@@ -103,7 +103,7 @@ def test_a_table_that_was_deleted_is_told_before_anything_runs(store: S3Store, t
     refused_before_anything_runs(history, "the table is not there any more", *gone)
 
 
-def test_files_that_are_lost_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_files_that_are_lost_are_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path)
     (lost, *_) = [entry.key for entry in store.list("tables/counts/data/plan-1/") if entry.size]
     store.delete(lost)

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_table
@@ -28,7 +28,7 @@ worth.combine("sum(worth)::BIGINT AS worth", running=True, name="{name}").write(
 class Shop:
     """A pipeline in a file that is changed, and the orders that arrive for it."""
 
-    def __init__(self, store: S3Store, folder_: Path) -> None:
+    def __init__(self, store: Store, folder_: Path) -> None:
         self._store = store
         self._file = folder_ / "worth.py"
         self._docs = folder_
@@ -51,7 +51,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(store: S3Store, tmp_path: Path) -> Shop:
+def shop(store: Store, tmp_path: Path) -> Shop:
     made = Shop(store, tmp_path)
     made.order(*(f"c{number}" for number in range(40)))
     assert made.typed("run").exit_code == 0

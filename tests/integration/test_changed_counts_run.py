@@ -13,10 +13,10 @@ from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
-from sources.s3 import filesystem, split
+from sources.files import Files
 from tests.landed import land_file
 from tests.running import run_and_publish, task_receipts
 
@@ -24,7 +24,7 @@ from tests.running import run_and_publish, task_receipts
 class Topic:
     """A topic, and the keys that each partition got."""
 
-    def __init__(self, store: S3Store) -> None:
+    def __init__(self, store: Store) -> None:
         self.source = f"{store.root}/topics"
         self._logs: dict[int, list[str | None]] = {}
 
@@ -39,7 +39,7 @@ class Topic:
             log.extend(sent)
 
 
-def planned(topic: Topic, store: S3Store, count: int, scheme: str) -> BatchRef:
+def planned(topic: Topic, store: Store, count: int, scheme: str) -> BatchRef:
     pipeline = Pipeline("views_counted", source=topic.source)
     views = pipeline.stream("views", key="k", partitions=count, null_keys="own task")
     views.aggregate("count(*) AS n", name="counted").write("t")
@@ -51,7 +51,7 @@ def planned(topic: Topic, store: S3Store, count: int, scheme: str) -> BatchRef:
 def counted(ref: BatchRef) -> dict[str | None, int]:
     """What a batch wrote; a key that two tasks counted would be there twice."""
     uris = [f"{ref.load()[0].store.root}/{file.path}" for task in task_receipts(ref) for file in task.left(Role.TABLE)]
-    tables = [pq.read_table("/".join(split(uri)), filesystem=filesystem()) for uri in uris]
+    tables = [pq.read_table(Files().open(uri)) for uri in uris]
     rows = [row for table in tables for row in zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True)]
     assert len(dict(rows)) == len(rows)
     return dict(rows)
@@ -68,7 +68,7 @@ def counted(ref: BatchRef) -> dict[str | None, int]:
     ],
 )
 def test_a_batch_of_records_by_the_old_and_by_the_new_count(
-    before: int, after: int, scheme: str, moves: bool, store: S3Store, tmp_path: Path
+    before: int, after: int, scheme: str, moves: bool, store: Store, tmp_path: Path
 ) -> None:
     topic = Topic(store)
     old: list[str | None] = [None if n % 20 == 0 else f"key-{n % 37}" for n in range(200)]

@@ -12,7 +12,7 @@ from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import InputFile
 from tests.faults import FaultProxy
@@ -20,10 +20,10 @@ from tests.landed import land_table
 from tests.running import run_groups
 
 FILES, TASKS = 6, 4
-Change = Callable[[S3Store, str], None]
+Change = Callable[[Store, str], None]
 
 
-def planned(store: S3Store) -> BatchRef:
+def planned(store: Store) -> BatchRef:
     """A batch of one stream partition in many files, which many tasks read."""
     source = f"{store.root}/topics"
     table = pa.table({"tailnum": [f"N{number % 100}" for number in range(960)], "delay": range(960)})
@@ -40,11 +40,11 @@ def files_of(ref: BatchRef) -> tuple[InputFile, ...]:
     return ref.load()[1].stream("flights").partitions[0].files
 
 
-def remove(store: S3Store, key: str) -> None:
+def remove(store: Store, key: str) -> None:
     store.delete(key)
 
 
-def rewrite(store: S3Store, key: str) -> None:
+def rewrite(store: Store, key: str) -> None:
     """The same bytes but for one."""
     data = bytearray(store.get(key) or b"")
     data[-20] ^= 1
@@ -53,7 +53,7 @@ def rewrite(store: S3Store, key: str) -> None:
 
 @pytest.mark.parametrize(("change", "says"), [(rewrite, "changed"), (remove, "gone")])
 def test_a_file_that_changed_after_it_was_opened_is_refused_and_what_was_read_is_not_used(
-    change: Change, says: str, store: S3Store, tmp_path: Path
+    change: Change, says: str, store: Store, tmp_path: Path
 ) -> None:
     ref = planned(store)
     run_groups(ref)
@@ -78,7 +78,7 @@ def test_a_file_that_changed_after_it_was_opened_is_refused_and_what_was_read_is
     assert "attempt 1" in steps.check(ref, tmp_path)
 
 
-def test_tasks_that_read_together_look_at_a_file_once_and_the_audit_at_none(store: S3Store, proxy: FaultProxy) -> None:
+def test_tasks_that_read_together_look_at_a_file_once_and_the_audit_at_none(store: Store, proxy: FaultProxy) -> None:
     ref = planned(store)
     proxy.spoil("answer lost", "HEAD", "/topics/", times=0)
     run_groups(ref)

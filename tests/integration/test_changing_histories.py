@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from demo.s3_server import S3Server
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from tests.changes import Changing, history
 from tests.changing import NAMES
 
@@ -17,7 +17,7 @@ from tests.changing import NAMES
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_record_is_published_once_however_the_pipeline_changed(seed: int, s3: S3Server) -> None:
-    world, done = Changing(S3Store(f"s3://test/changing-{uuid.uuid4().hex}")), list[str]()
+    world, done = Changing(store_at(f"s3://test/changing-{uuid.uuid4().hex}")), list[str]()
     for line in history(world, random.Random(seed), 8):
         done.append(line)
     for name in NAMES:

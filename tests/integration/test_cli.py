@@ -20,7 +20,7 @@ from cli.main import app
 from cli.plans import show_plan
 from partitioning.documents.document import canonical, digest_of, encode, pack, plain, unpack
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Verdict
 from partitioning.version import VERSION
@@ -35,7 +35,7 @@ UNREACHABLE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with a hundred flights of twenty planes; the plan and all else goes to the same store."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -45,7 +45,7 @@ def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     return store
 
 
-def arrive(store: S3Store, count: int) -> None:
+def arrive(store: Store, count: int) -> None:
     """Land some flights more."""
     tails = [f"N{number % 20}" for number in range(count)]
     table = pa.table({"tailnum": tails, "delay": pa.array(range(count), pa.int64())})
@@ -64,7 +64,7 @@ def refused(result: Result, *parts: str, code: int = 3) -> None:
         assert part in result.stderr
 
 
-def nothing_published(store: S3Store) -> bool:
+def nothing_published(store: Store) -> bool:
     return not list(store.list("delays/verdicts/")) and not list(store.list("tables/"))
 
 
@@ -73,7 +73,7 @@ def test_a_plan_reads_as_the_golden_file(capsys: pytest.CaptureFixture[str]) -> 
     expect_golden("cli_explain_first.txt", capsys.readouterr().out)
 
 
-def test_explain_shows_the_next_plan_and_stores_nothing(landed: S3Store) -> None:
+def test_explain_shows_the_next_plan_and_stores_nothing(landed: Store) -> None:
     result = coset("explain", PIPELINE)
     assert result.exit_code == 0, result.output
     assert "Batch 0 would be planned: 120 records in 2 task groups." in result.stdout
@@ -81,7 +81,7 @@ def test_explain_shows_the_next_plan_and_stores_nothing(landed: S3Store) -> None
     assert not list(landed.list("delays/"))
 
 
-def test_plan_stores_what_explain_showed(landed: S3Store) -> None:
+def test_plan_stores_what_explain_showed(landed: Store) -> None:
     shown = json.loads(coset("explain", PIPELINE, "--json").stdout)
     made = json.loads(coset("plan", PIPELINE, "--json").stdout)
     assert made["digest"] == shown["digest"]
@@ -91,14 +91,14 @@ def test_plan_stores_what_explain_showed(landed: S3Store) -> None:
     assert made["plan"] == json.loads(json.dumps(plain(stored)))
 
 
-def test_explain_of_an_open_batch_and_of_that_batch_show_the_stored_plan(landed: S3Store) -> None:
+def test_explain_of_an_open_batch_and_of_that_batch_show_the_stored_plan(landed: Store) -> None:
     made = json.loads(coset("plan", PIPELINE, "--scheme", "tasks(3)", "--json").stdout)
     for words in ((), ("--batch", "0")):
         shown = json.loads(coset("explain", PIPELINE, *words, "--json").stdout)
         assert (shown["plan"], shown["uri"]) == (made["plan"], made["uri"])
 
 
-def test_the_scheme_the_groups_and_the_limit_are_used(landed: S3Store) -> None:
+def test_the_scheme_the_groups_and_the_limit_are_used(landed: Store) -> None:
     words = ("--scheme", "elastic(2)", "--groups", "3", "--limit", "5")
     plan = json.loads(coset("plan", PIPELINE, *words, "--json").stdout)["plan"]
     assert [stage["scheme"] for stage in plan["stages"]] == [{"kind": "elastic", "number": 2}]
@@ -106,7 +106,7 @@ def test_the_scheme_the_groups_and_the_limit_are_used(landed: S3Store) -> None:
     assert [part["end"] for part in plan["streams"][0]["partitions"]] == [5] * 4
 
 
-def test_status_tells_nothing_committed_from_zero(landed: S3Store) -> None:
+def test_status_tells_nothing_committed_from_zero(landed: Store) -> None:
     result = coset("status", PIPELINE)
     assert result.exit_code == 0, result.output
     assert "No batch was planned yet." in result.stdout
@@ -116,7 +116,7 @@ def test_status_tells_nothing_committed_from_zero(landed: S3Store) -> None:
     assert sum(each["lag"] for each in partitions) == 120
 
 
-def test_status_tells_an_unknown_end_from_zero(landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_tells_an_unknown_end_from_zero(landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYS_SOURCE", f"{landed.root}/elsewhere")
     result = coset("status", PIPELINE)
     assert result.exit_code == 3
@@ -127,14 +127,14 @@ def test_status_tells_an_unknown_end_from_zero(landed: S3Store, monkeypatch: pyt
     assert len(document["findings"]) == 2
 
 
-def test_status_says_what_an_open_batch_needs(landed: S3Store) -> None:
+def test_status_says_what_an_open_batch_needs(landed: Store) -> None:
     coset("plan", PIPELINE)
     newest = json.loads(coset("status", PIPELINE, "--json").stdout)["newest"]
     assert newest == {"batch": 0, "open": True, "needs": ["Still to run: 2 of 2 task groups (0, 1)."]}
     assert f"Next: coset run {PIPELINE}" in coset("status", PIPELINE).stdout
 
 
-def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> None:
+def test_an_abandoned_batch_gives_its_records_to_the_next(landed: Store) -> None:
     coset("plan", PIPELINE)
     result = coset("abandon", PIPELINE, "--why", "the wrong groups")
     assert result.exit_code == 0, result.output
@@ -147,7 +147,7 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: S3Store) -> No
 
 
 def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_removed(
-    landed: S3Store, tmp_path: Path
+    landed: Store, tmp_path: Path
 ) -> None:
     keyless = pa.table({"tailnum": pa.array([None], pa.string()), "delay": pa.array([1], pa.int64())})
     land_table(keyless, "flights", f"{landed.root}/topics", key="tailnum", partitions=4)
@@ -177,7 +177,7 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     assert all(landed.head(file["uri"].removeprefix(f"{landed.root}/")) is None for file in removed["files"])
 
 
-def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3Store, tmp_path: Path) -> None:
+def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Store, tmp_path: Path) -> None:
     words = ("--runner", "local", "--docs", str(tmp_path))
     first = coset("run", PIPELINE, *words, "--limit", "15")
     assert first.exit_code == 0, first.output
@@ -198,7 +198,7 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: S3St
 
 
 @pytest.mark.parametrize("master", ["local[2]", "server"])
-def test_of_spark_nothing_is_seen(master: str, landed: S3Store, spark_server: SparkServer, tmp_path: Path) -> None:
+def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: SparkServer, tmp_path: Path) -> None:
     given = os.environ | (spark_server.environment if master == "server" else {"SPARK_MASTER": master})
     command = [sys.executable, "-m", "cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
@@ -215,7 +215,7 @@ def test_of_spark_nothing_is_seen(master: str, landed: S3Store, spark_server: Sp
     [("local", signal.SIGINT), ("spark", signal.SIGINT), ("spark-submit", signal.SIGTERM), ("connect", signal.SIGTERM)],
 )
 def test_a_run_that_is_told_to_end_ends_what_it_started(
-    runner: str, told: signal.Signals, store: S3Store, spark_server: SparkServer
+    runner: str, told: signal.Signals, store: Store, spark_server: SparkServer
 ) -> None:
     given = {"SLOW_SOURCE": small.land(), **(spark_server.environment if runner == "connect" else {})}
     command = [sys.executable, "-m", "cli.main", "run", SLOW, "--store", store.root, "--runner", runner]
@@ -238,31 +238,29 @@ def test_a_run_that_is_told_to_end_ends_what_it_started(
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "run", "status", "report"])
-def test_a_store_that_cannot_be_reached_is_named(
-    command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_cannot_be_reached_is_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", UNREACHABLE)
     refused(coset(command, PIPELINE), f"the store at {UNREACHABLE} cannot be reached", code=6)
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "status"])
-def test_wrong_credentials_are_named(command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials_are_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     refused(coset(command, PIPELINE), "the store denies access", "check AWS_ACCESS_KEY_ID")
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "status"])
-def test_a_missing_bucket_is_named(command: str, landed: S3Store) -> None:
+def test_a_missing_bucket_is_named(command: str, landed: Store) -> None:
     refused(coset(command, PIPELINE, "--store", "s3://nowhere/x"), "there is no bucket 'nowhere'", "s3://nowhere/x")
 
 
-def test_no_store_is_refused(landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_store_is_refused(landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COSET_STORE")
     refused(coset("plan", PIPELINE), "no store is named", "set COSET_STORE")
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "run"])
-def test_a_missing_stream_is_named(command: str, landed: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_stream_is_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYS_SOURCE", f"{landed.root}/elsewhere")
     refused(coset(command, PIPELINE), "Refused: 2 findings", "no such stream 'flights'", "no such stream 'planes'")
     assert nothing_published(landed)
@@ -279,14 +277,14 @@ def test_a_missing_stream_is_named(command: str, landed: S3Store, monkeypatch: p
     ],
 )
 def test_what_cannot_be_planned_is_refused_and_nothing_is_stored(
-    words: Sequence[str], what: str, landed: S3Store
+    words: Sequence[str], what: str, landed: Store
 ) -> None:
     for command in ("plan", "explain", "run"):
         refused(coset(command, PIPELINE, *words), what)
     assert not list(landed.list("delays/"))
 
 
-def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
+def test_a_corrupt_plan_is_refused(landed: Store) -> None:
     coset("plan", PIPELINE)
     data = landed.get("delays/plans/0.json.gz")
     assert data is not None
@@ -296,7 +294,7 @@ def test_a_corrupt_plan_is_refused(landed: S3Store) -> None:
     assert nothing_published(landed)
 
 
-def test_a_plan_of_a_newer_version_is_refused_and_nothing_is_changed(landed: S3Store) -> None:
+def test_a_plan_of_a_newer_version_is_refused_and_nothing_is_changed(landed: Store) -> None:
     written = json.loads(encode(plan_of(tails(), tails_found()))) | {"format": "coset.plan/9", "planner": "9.0.0"}
     del written["digest"]
     landed.put("delays/plans/0.json.gz", pack(canonical(written | {"digest": digest_of(canonical(written))})))
@@ -309,7 +307,7 @@ def test_a_plan_of_a_newer_version_is_refused_and_nothing_is_changed(landed: S3S
     assert {entry.key: entry.etag for entry in landed.list("")} == before
 
 
-def test_a_verdict_of_a_newer_version_is_refused_and_nothing_is_changed(landed: S3Store) -> None:
+def test_a_verdict_of_a_newer_version_is_refused_and_nothing_is_changed(landed: Store) -> None:
     coset("plan", PIPELINE)
     written = {"format": "coset.verdict/9", "why": "who knows"}
     landed.put("delays/verdicts/0.json", canonical(written | {"digest": digest_of(canonical(written))}))
@@ -324,7 +322,7 @@ def test_the_command_says_its_version() -> None:
     assert (said.exit_code, said.stdout, said.stderr) == (0, f"coset {VERSION}\n", "")
 
 
-def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:
+def test_a_batch_that_there_is_not_is_refused(landed: Store) -> None:
     refused(coset("explain", PIPELINE, "--batch", "7"), "there is no batch 7 of delays", f"coset status {PIPELINE}")
     refused(coset("report", PIPELINE, "--batch", "7"), "there is no batch 7 of delays")
     refused(coset("report", PIPELINE), "delays has no batch yet")
@@ -332,7 +330,7 @@ def test_a_batch_that_there_is_not_is_refused(landed: S3Store) -> None:
     refused(coset("abandon", PIPELINE, "--why", " "), "the reason is empty")
 
 
-def test_with_json_a_refusal_is_json(landed: S3Store) -> None:
+def test_with_json_a_refusal_is_json(landed: Store) -> None:
     result = coset("plan", PIPELINE, "--scheme", "spread", "--json")
     assert result.exit_code == 3
     document = json.loads(result.stderr)
@@ -360,7 +358,7 @@ def test_a_pipeline_that_there_is_not_is_refused_with_the_names_there_are() -> N
     refused(coset("plan", "tails", "--store", "s3://test/x"), "there is no pipeline 'tails'", "tail_activity")
 
 
-def test_the_name_of_a_pipeline_is_enough_from_any_folder(s3: object, store: S3Store, tmp_path: Path) -> None:
+def test_the_name_of_a_pipeline_is_enough_from_any_folder(s3: object, store: Store, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "cli.main", "status", "tail_activity", "--store", store.root, "--json"],
         cwd=tmp_path,

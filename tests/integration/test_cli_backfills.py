@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.integration.test_cli import PIPELINE, arrive, coset, landed, refused
 
 __all__ = ["landed"]
@@ -16,7 +16,7 @@ CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))
 
 
 @pytest.fixture
-def two_batches(landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def two_batches(landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("COSET_DOCS", str(tmp_path))
     for _ in range(2):
         assert coset("run", PIPELINE, "--runner", "local").exit_code == 0
@@ -30,7 +30,7 @@ def typed(*words: str) -> str:
     return re.sub(r"\s+", " ", result.stdout)
 
 
-def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> None:
+def test_another_scheme_is_put_in_place_and_taken_back(two_batches: Store) -> None:
     shown = typed("backfill", PIPELINE, "--from", "0", "--to", "1", "--scheme", "tasks(8)", "--preview")
     assert "What a backfill of delays would run" in shown
     assert "Results stay the same" in shown
@@ -56,7 +56,7 @@ def test_another_scheme_is_put_in_place_and_taken_back(two_batches: S3Store) -> 
     assert typed("run", PIPELINE, "--runner", "local")
 
 
-def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store, tmp_path: Path) -> None:
+def test_a_changed_pipeline_waits_for_approval(two_batches: Store, tmp_path: Path) -> None:
     shown = typed("backfill", CHANGED, "--from", "1", "--runner", "local")
     assert "The pipeline was changed: delays: " in shown
     assert "Compared: different: 20 keys of delays (batch 1)." in shown
@@ -74,12 +74,12 @@ def test_a_changed_pipeline_waits_for_approval(two_batches: S3Store, tmp_path: P
     assert "It is in place" in typed(*command.split())
 
 
-def test_what_cannot_be_run_again_is_refused(two_batches: S3Store) -> None:
+def test_what_cannot_be_run_again_is_refused(two_batches: Store) -> None:
     refused(coset("backfill", PIPELINE, "--from", "0", "--to", "2"), "but batches 0 to 1 are published")
     refused(coset("backfill", PIPELINE, "--from", "5", "--preview"), "but batches 0 to 1 are published")
 
 
-def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: S3Store) -> None:
+def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: Store) -> None:
     words = (
         "backfill",
         CHANGED,
@@ -113,9 +113,9 @@ def test_a_backfill_is_paused_resumed_and_cancelled(two_batches: S3Store) -> Non
 
 
 @pytest.mark.parametrize("words", [(), ("--from", "0", "--resume", "0"), ("--pause", "0", "--cancel", "0")])
-def test_one_thing_is_done_with_one_backfill(words: tuple[str, ...], two_batches: S3Store) -> None:
+def test_one_thing_is_done_with_one_backfill(words: tuple[str, ...], two_batches: Store) -> None:
     refused(coset("backfill", PIPELINE, *words), "it is not said what to do with which backfill")
 
 
-def test_a_window_that_is_none_is_refused(two_batches: S3Store) -> None:
+def test_a_window_that_is_none_is_refused(two_batches: Store) -> None:
     refused(coset("backfill", PIPELINE, "--from", "0", "--window", "at night"), "'at night' is no window of hours")

@@ -13,7 +13,7 @@ import pytest
 from batches.ref import BatchRef
 from batches.runners.local import Local
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from sources.copies import FOLDER, MOST, Copies
 from tests.histories import Click, History
@@ -52,7 +52,7 @@ def fetched(said: str) -> float:
 
 
 def test_a_group_that_runs_where_it_ran_fetches_less_than_elsewhere(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = History(store, tmp_path, totals)
     planned, costs = [], []
@@ -71,7 +71,7 @@ def test_a_group_that_runs_where_it_ran_fetches_less_than_elsewhere(
 
 
 def test_what_did_not_change_is_not_fetched_again(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
     history = History(store, tmp_path, totals)
@@ -88,7 +88,7 @@ def test_what_did_not_change_is_not_fetched_again(
 
 @pytest.mark.parametrize("spoil", [garbled, emptied, removed])
 def test_a_copy_that_is_spoiled_is_fetched_again(
-    spoil: Callable[[Path], None], store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spoil: Callable[[Path], None], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "copies"
     monkeypatch.setenv(FOLDER, str(folder))

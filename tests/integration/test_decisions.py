@@ -7,7 +7,7 @@ import pytest
 from batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Refused
 from partitioning.model.receipt import Receipt
 from partitioning.model.streams import Column
@@ -16,7 +16,7 @@ from partitioning.values import replace
 from tests.batches import COLUMNS, NAME, PASSED, data_files, decided, expected, pipeline, planned, rows, run
 
 
-def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: S3Store) -> None:
+def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     with pytest.raises(Refused) as refusal:
@@ -39,7 +39,7 @@ def replaced(receipt: Receipt | None, **changes: object) -> Receipt:
     return replace(receipt, attempt=1, tasks=(replace(task, artefacts=(replace(task.artefacts[0], **changes),)),))
 
 
-def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(store: S3Store) -> None:
+def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan)
@@ -56,7 +56,7 @@ def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(s
     assert len(refusal.value.findings) == 2
 
 
-def test_a_file_with_other_columns_than_its_table_is_refused(store: S3Store) -> None:
+def test_a_file_with_other_columns_than_its_table_is_refused(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline(), columns=(*COLUMNS, Column("seats", "INTEGER"))))
     narrow = planned(pipeline())
@@ -81,7 +81,7 @@ def test_a_file_with_other_columns_than_its_table_is_refused(store: S3Store) -> 
     ids=["another table", "outside its table", "another task's"],
 )
 def test_a_receipt_that_names_a_file_that_is_not_its_tasks_is_refused(
-    store: S3Store, change: dict[str, str], said: str
+    store: Store, change: dict[str, str], said: str
 ) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
@@ -93,7 +93,7 @@ def test_a_receipt_that_names_a_file_that_is_not_its_tasks_is_refused(
     assert ledger.verdict(0) is None
 
 
-def test_the_first_verdict_to_publish_counts_whatever_attempt_comes_later(store: S3Store) -> None:
+def test_the_first_verdict_to_publish_counts_whatever_attempt_comes_later(store: Store) -> None:
     ledger, plan = decided(store.root)
     run(ledger, plan, attempt=1)
     assert decide(ledger, plan, 1, replace(PASSED, keys=1)).attempt == 0
@@ -101,14 +101,14 @@ def test_the_first_verdict_to_publish_counts_whatever_attempt_comes_later(store:
     assert rows(store.root) == expected(0)
 
 
-def test_a_batch_is_not_published_before_it_is_decided(store: S3Store) -> None:
+def test_a_batch_is_not_published_before_it_is_decided(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     with pytest.raises(Refused, match="batch 0 is not decided"):
         publish(ledger, plan)
 
 
-def test_a_verdict_on_another_plan_publishes_nothing(store: S3Store) -> None:
+def test_a_verdict_on_another_plan_publishes_nothing(store: Store) -> None:
     ledger, _ = decided(store.root)
     other = planned(pipeline("delays", "copies"))
     with pytest.raises(Refused, match="the verdict is on the plan sha256:"):
@@ -116,7 +116,7 @@ def test_a_verdict_on_another_plan_publishes_nothing(store: S3Store) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"flip"])
-def test_a_damaged_verdict_is_refused(store: S3Store, damage: bytes) -> None:
+def test_a_damaged_verdict_is_refused(store: Store, damage: bytes) -> None:
     ledger, plan = decided(store.root)
     key = ledger.key("verdicts", 0)
     whole = store.get(key)
@@ -127,7 +127,7 @@ def test_a_damaged_verdict_is_refused(store: S3Store, damage: bytes) -> None:
     assert transaction_version(store.root, NAME, "delays") is None
 
 
-def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: S3Store) -> None:
+def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan)
@@ -143,7 +143,7 @@ def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: S
     assert transaction_version(store.root, NAME, "delays") == 1
 
 
-def test_only_an_open_undecided_batch_can_be_abandoned(store: S3Store) -> None:
+def test_only_an_open_undecided_batch_can_be_abandoned(store: Store) -> None:
     with pytest.raises(Refused, match="no batch is open"):
         abandon(Ledger(store, NAME), "nothing there")
     ledger, plan = decided(store.root)

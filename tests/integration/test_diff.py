@@ -14,14 +14,14 @@ from batches.publication import abandon
 from cli.main import app
 from cli.pipelines import load
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.landed import land_table
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
 
 
 @pytest.fixture
-def planned(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with some flights and planes, and the plan of a first batch, which was given up."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -38,7 +38,7 @@ def coset(*words: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
-def test_a_batch_is_compared_with_what_would_be_planned_next(planned: S3Store) -> None:
+def test_a_batch_is_compared_with_what_would_be_planned_next(planned: Store) -> None:
     result = coset("diff", PIPELINE, "0", "next", "--scheme", "tasks(4)")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("delays, batch 0 (sha256:")
@@ -47,7 +47,7 @@ def test_a_batch_is_compared_with_what_would_be_planned_next(planned: S3Store) -
     assert not planned.head("delays/plans/1.json.gz")
 
 
-def test_two_batches_are_compared_by_number_and_by_uri(planned: S3Store) -> None:
+def test_two_batches_are_compared_by_number_and_by_uri(planned: Store) -> None:
     assert coset("plan", PIPELINE, "--scheme", "tasks(4)").exit_code == 0
     by_number = json.loads(coset("diff", PIPELINE, "0", "1", "--json").stdout)
     uris = [f"{planned.root}/delays/plans/{number}.json.gz" for number in (0, 1)]
@@ -55,7 +55,7 @@ def test_two_batches_are_compared_by_number_and_by_uri(planned: S3Store) -> None
     assert {each["keys"] for each in by_number["handovers"]} == {"1/2"}
 
 
-def test_a_batch_that_there_is_not_and_a_word_that_is_none_are_refused(planned: S3Store) -> None:
+def test_a_batch_that_there_is_not_and_a_word_that_is_none_are_refused(planned: Store) -> None:
     for words, what in (
         ((PIPELINE, "0", "9"), "there is no batch 9 of delays"),
         ((PIPELINE, "next", "0"), "'next' is no batch number"),
@@ -66,7 +66,7 @@ def test_a_batch_that_there_is_not_and_a_word_that_is_none_are_refused(planned: 
         assert what in result.stderr
 
 
-def test_explain_draws_a_picture_beside_the_tables(planned: S3Store, tmp_path: Path) -> None:
+def test_explain_draws_a_picture_beside_the_tables(planned: Store, tmp_path: Path) -> None:
     file = tmp_path / "plan.svg"
     result = coset("explain", PIPELINE, "--batch", "0", "--svg", str(file))
     assert result.exit_code == 0, result.output
@@ -75,7 +75,7 @@ def test_explain_draws_a_picture_beside_the_tables(planned: S3Store, tmp_path: P
     assert ElementTree.parse(file).getroot().get("role") == "img"
 
 
-def test_explain_prints_a_mermaid_flowchart_and_nothing_else(planned: S3Store) -> None:
+def test_explain_prints_a_mermaid_flowchart_and_nothing_else(planned: Store) -> None:
     result = coset("explain", PIPELINE, "--batch", "0", "--mermaid")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -83,7 +83,7 @@ def test_explain_prints_a_mermaid_flowchart_and_nothing_else(planned: S3Store) -
     assert any('["Stage flights+planes"]' in line for line in lines)
 
 
-def test_a_picture_that_cannot_be_written_is_refused(planned: S3Store, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_refused(planned: Store, tmp_path: Path) -> None:
     result = coset("explain", PIPELINE, "--batch", "0", "--svg", str(tmp_path / "missing" / "plan.svg"))
     assert result.exit_code == 3
     assert "the picture cannot be written" in result.stderr

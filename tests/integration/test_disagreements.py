@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from batches.planning import disagreements, take_up
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import erase
 from tests.late import arrive, pipeline, published
 
 
-def test_a_table_ahead_of_the_ledger_is_refused(store: S3Store) -> None:
+def test_a_table_ahead_of_the_ledger_is_refused(store: Store) -> None:
     arrive(store, 0, 10)
     published(store)
     erase(store.root, *(entry.key for entry in store.list("late/")))
@@ -19,7 +19,7 @@ def test_a_table_ahead_of_the_ledger_is_refused(store: S3Store) -> None:
         take_up(pipeline(store.root), store)
 
 
-def test_a_lost_verdict_of_a_published_batch_is_noticed(store: S3Store) -> None:
+def test_a_lost_verdict_of_a_published_batch_is_noticed(store: Store) -> None:
     arrive(store, 0, 10)
     published(store)
     erase(store.root, "late/verdicts/0.json", "late/commits/0.json")
@@ -27,7 +27,7 @@ def test_a_lost_verdict_of_a_published_batch_is_noticed(store: S3Store) -> None:
         take_up(pipeline(store.root), store)
 
 
-def test_a_table_that_was_removed_is_refused(store: S3Store) -> None:
+def test_a_table_that_was_removed_is_refused(store: Store) -> None:
     arrive(store, 0, 10)
     published(store)
     erase(store.root, *(entry.key for entry in store.list("tables/")))
@@ -35,7 +35,7 @@ def test_a_table_that_was_removed_is_refused(store: S3Store) -> None:
         take_up(pipeline(store.root), store)
 
 
-def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: S3Store) -> None:
+def test_a_new_table_of_an_old_pipeline_is_no_disagreement(store: Store) -> None:
     arrive(store, 0, 10)
     plan = published(store)
     assert disagreements(plan, {"delays": 0, "new": None}, store.root) == ()

@@ -14,7 +14,7 @@ from batches.evidence import evidence
 from expectations.checkpoint import judge
 from expectations.docs import Site
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.evidence import first_of_all
 from tests.reference import log, pipeline, planned, run
@@ -26,7 +26,7 @@ TAILS = [f"N{number}" for number in range(30)]
 
 
 @pytest.fixture
-def docs(store: S3Store, tmp_path: Path) -> S3Store:
+def docs(store: Store, tmp_path: Path) -> Store:
     """A store with the Data Docs of one proved batch, whose audit went through the store too."""
     made = pipeline()
     records = log(made, {"flights": TAILS, "planes": TAILS})
@@ -41,7 +41,7 @@ def docs(store: S3Store, tmp_path: Path) -> S3Store:
     return store
 
 
-def test_browsers_are_told_that_pages_are_html(docs: S3Store) -> None:
+def test_browsers_are_told_that_pages_are_html(docs: Store) -> None:
     root = urlsplit(docs.root)
     kinds = {
         entry.key: boto3.client("s3").head_object(Bucket=root.netloc, Key=f"{root.path[1:]}/{entry.key}")["ContentType"]
@@ -54,12 +54,12 @@ def test_browsers_are_told_that_pages_are_html(docs: S3Store) -> None:
     }
 
 
-def test_the_folder_holds_what_the_store_holds(docs: S3Store, tmp_path: Path) -> None:
+def test_the_folder_holds_what_the_store_holds(docs: Store, tmp_path: Path) -> None:
     for entry in docs.list("delays/docs/batch"):
         assert docs.get(entry.key) == (tmp_path / "delays" / Path(entry.key).name).read_bytes()
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
     batch, file = small_batch(), tmp_path / "docs"
     file.write_text("a file, and no folder")
     with pytest.raises(Refused) as caught:
@@ -74,7 +74,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(store: S3S
     assert batch.ledger.commit(0) is not None
 
 
-def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: S3Store, tmp_path: Path) -> None:
+def test_a_folder_that_becomes_one_that_cannot_be_written_loses_nothing(store: Store, tmp_path: Path) -> None:
     batch, file = small_batch(), tmp_path / "docs"
     run_groups(batch.ref)
     steps.audit(batch.ref)

@@ -20,7 +20,8 @@ from cli.main import app
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import explain
 from partitioning.hashes import placement_hash
@@ -36,7 +37,7 @@ from tests.running import run_and_publish, run_and_publish_unjudged, run_groups,
 
 
 @pytest.fixture
-def world(store: S3Store, tmp_path: Path) -> World:
+def world(store: Store, tmp_path: Path) -> World:
     """Views and clicks, of which a first batch has read all."""
     made = World(store, tmp_path)
     made.send("views", 40)
@@ -111,7 +112,7 @@ def test_a_stream_that_comes_back_under_another_count_is_read_by_both(world: Wor
 
 def remade(world: World, name: str, records: int, *, rows: int = 7) -> None:
     """The topic is made anew: other records, from the first offset on, in files of so many."""
-    store = S3Store(world.source)
+    store = store_at(world.source)
     for entry in list(store.list(f"{name}/")):
         store.delete(entry.key)
     for partition in range(world.topics[name].count):
@@ -179,7 +180,7 @@ def test_a_name_that_is_used_for_another_topic_elsewhere_is_refused(world: World
 
 def test_files_that_were_moved_elsewhere_as_they_are_go_on(world: World) -> None:
     world.send("clicks", 10)
-    there, to = S3Store(world.source), S3Store(f"{world.store.root}/moved")
+    there, to = store_at(world.source), store_at(f"{world.store.root}/moved")
     for entry in list(there.list("")):
         to.put(entry.key, there.get(entry.key) or b"")
         there.delete(entry.key)
@@ -189,7 +190,7 @@ def test_files_that_were_moved_elsewhere_as_they_are_go_on(world: World) -> None
 
 
 def test_files_that_expired_after_they_were_read_are_none_of_it(world: World) -> None:
-    store = S3Store(world.source)
+    store = store_at(world.source)
     for entry in list(store.list("clicks/")):
         store.delete(entry.key)
     world.send("clicks", 20)
@@ -307,7 +308,7 @@ def test_plans_that_remember_nothing_are_made_good_for_by_those_before_them(worl
 @pytest.mark.parametrize("is_undone", [False, True])
 def test_what_a_backfill_has_read_may_be_remembered_of_its_files(is_undone: bool, world: World, tmp_path: Path) -> None:
     """Whose files count can change between a plan and its check."""
-    (key,) = (entry.key for entry in S3Store(world.source).list("clicks/partition=2/"))
+    (key,) = (entry.key for entry in store_at(world.source).list("clicks/partition=2/"))
     numbers = [number + 1_000_000 for number in world.topics["clicks"].files[key]]
     table = pa.table({"k": [key_in(2, 4)] * len(numbers), "number": pa.array(numbers, pa.int64())})
     land_file(table, "clicks", world.source, 2, 0)

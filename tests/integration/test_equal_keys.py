@@ -22,7 +22,8 @@ from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import key_bytes, murmur2
 from partitioning.model.placement import KeyFormat
@@ -101,7 +102,7 @@ def queries(identity: str, name: str, key: str) -> Iterator[tuple[str, str]]:
     yield f"{name}_once", f"SELECT k, count(*) FROM (SELECT k FROM ({known}) UNION ALL {unknown}) GROUP BY 1"
 
 
-def held(store: S3Store, table: str) -> pa.Table:
+def held(store: Store, table: str) -> pa.Table:
     return DeltaTable(folder(store.root, table), storage_options=storage_options()).to_pyarrow_table()
 
 
@@ -136,7 +137,7 @@ def test_results_do_not_depend_on_the_number_of_tasks(
 
 
 @pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(2)", "tasks(5)"])
-def test_minus_nought_and_nought_are_one_key_for_any_number_of_tasks(scheme: str, store: S3Store) -> None:
+def test_minus_nought_and_nought_are_one_key_for_any_number_of_tasks(scheme: str, store: Store) -> None:
     check(random.Random(7), store.root, "double", "f", [scheme, "tasks(3)", scheme], 4)
 
 
@@ -158,7 +159,7 @@ def counted(source: str, *, moved: bool) -> Pipeline:
 
 
 def test_a_producers_minus_nought_is_refused_where_its_bytes_put_it_and_may_be_moved(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     source = f"{store.root}/topics"
     land_by_bytes(source)
@@ -199,7 +200,7 @@ def check(
         connection.execute(f"CREATE TABLE s AS SELECT * REPLACE ({plain}) FROM arrived")
         for name, key in (("stay", "k"), ("move", "other")):
             for table, sql in queries(identity, name, key):
-                connection.register("held", held(S3Store(root), table))
+                connection.register("held", held(store_at(root), table))
                 columns = "k AS k" if name == "stay" else "o AS k"
                 found = f"SELECT {columns}, c, n FROM held"
                 if table.endswith("once"):

@@ -18,7 +18,7 @@ from cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.plan import StateInput
 from sources.s3 import storage_options
@@ -40,7 +40,7 @@ def at(time: datetime) -> str:
 class Clicks:
     """Batches of records, and what steps made of them."""
 
-    def __init__(self, store: S3Store, ahead: timedelta = DAY) -> None:
+    def __init__(self, store: Store, ahead: timedelta = DAY) -> None:
         self.store = store
         self._source = f"{store.root}/topics"
         self._ahead = ahead
@@ -75,7 +75,7 @@ class Clicks:
         return sorted((row["k"], row["id"]) for row in log.to_pyarrow_table().to_pylist())
 
 
-def test_one_time_that_jumps_does_not_let_duplicates_pass_for_ever(store: S3Store) -> None:
+def test_one_time_that_jumps_does_not_let_duplicates_pass_for_ever(store: Store) -> None:
     clicks = Clicks(store)
     clicks.batch([("a", 1, at(NOW))])
     clicks.batch([("b", 2, at(JUMP)), ("a", 3, at(NOW))])
@@ -83,7 +83,7 @@ def test_one_time_that_jumps_does_not_let_duplicates_pass_for_ever(store: S3Stor
     assert clicks.rows("once") == [("a", 1), ("a", 3), ("a", 4), ("b", 2)]
 
 
-def test_one_time_that_jumps_does_not_keep_later_records_from_joining(store: S3Store) -> None:
+def test_one_time_that_jumps_does_not_keep_later_records_from_joining(store: Store) -> None:
     clicks = Clicks(store)
     clicks.batch([("b", 1, at(JUMP))], [("b", 1, at(JUMP))])
     clicks.batch([("a", 2, at(NOW))])
@@ -92,7 +92,7 @@ def test_one_time_that_jumps_does_not_keep_later_records_from_joining(store: S3S
 
 
 @pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(3)", "elastic(2)"])
-def test_times_that_do_not_count_are_told_with_the_first_of_them(store: S3Store, tmp_path: Path, scheme: str) -> None:
+def test_times_that_do_not_count_are_told_with_the_first_of_them(store: Store, tmp_path: Path, scheme: str) -> None:
     clicks = Clicks(store)
     ref = clicks.batch(
         [("a", 1, at(JUMP)), ("b", 2, "infinity"), ("c", 3, "-infinity"), ("d", 4, None), ("e", 5, at(NOW))],
@@ -115,7 +115,7 @@ def test_times_that_do_not_count_are_told_with_the_first_of_them(store: S3Store,
     assert "Times that do not count" not in steps.report(quiet, tmp_path)
 
 
-def test_records_without_a_time_that_counts_all_stay_and_join_nothing(store: S3Store) -> None:
+def test_records_without_a_time_that_counts_all_stay_and_join_nothing(store: Store) -> None:
     clicks, wrong = Clicks(store), [None, "infinity", "-infinity", at(JUMP)]
     for _ in range(2):
         records = [(f"k{number}", number, time) for number, time in enumerate(wrong)]
@@ -124,7 +124,7 @@ def test_records_without_a_time_that_counts_all_stay_and_join_nothing(store: S3S
     assert clicks.rows("near") == []
 
 
-def test_how_far_times_may_be_ahead_is_set_by_the_step(store: S3Store) -> None:
+def test_how_far_times_may_be_ahead_is_set_by_the_step(store: Store) -> None:
     clicks = Clicks(store, ahead=30 * DAY)
     soon, late = at(NOW + 20 * DAY), at(NOW + 40 * DAY)
     for _ in range(2):
@@ -132,12 +132,12 @@ def test_how_far_times_may_be_ahead_is_set_by_the_step(store: S3Store) -> None:
     assert clicks.rows("once") == [("a", 1), ("b", 2), ("b", 2)]
 
 
-def test_how_far_times_may_be_ahead_is_more_than_nothing(store: S3Store) -> None:
+def test_how_far_times_may_be_ahead_is_more_than_nothing(store: Store) -> None:
     with pytest.raises(Refused, match="ahead is -1 day"):
         _ = Clicks(store, ahead=-DAY).pipeline
 
 
-def test_plans_of_one_day_are_the_same_and_say_by_which_day_they_go(store: S3Store) -> None:
+def test_plans_of_one_day_are_the_same_and_say_by_which_day_they_go(store: Store) -> None:
     clicks = Clicks(store)
     _, plan = clicks.batch([("a", 1, at(NOW))]).load()
     day_end = plan.day_end
@@ -148,7 +148,7 @@ def test_plans_of_one_day_are_the_same_and_say_by_which_day_they_go(store: S3Sto
 
 
 def test_what_an_earlier_version_kept_of_a_time_that_jumped_counts_no_more_than_today(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks = Clicks(store)
     with monkeypatch.context() as earlier:

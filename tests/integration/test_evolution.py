@@ -14,7 +14,7 @@ from batches import steps
 from batches.planning import preview
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.streams import Column
 from sources.landed import discover
@@ -23,33 +23,33 @@ from tests.landed import land_file
 from tests.running import run_and_publish
 
 
-def views(store: S3Store, select: str = "n", **declared: Any) -> Pipeline:
+def views(store: Store, select: str = "n", **declared: Any) -> Pipeline:
     made = Pipeline("evolving", source=f"{store.root}/topics")
     made.stream("views", key="ad", partitions=2, hash="opaque", **declared).select(select).write("seen")
     return made
 
 
-def land(store: S3Store, first: int, partition: int = 0, required: tuple[str, ...] = (), **columns: Any) -> str:
+def land(store: Store, first: int, partition: int = 0, required: tuple[str, ...] = (), **columns: Any) -> str:
     table = pa.table(columns)
     fields = [field.with_nullable(field.name not in required) for field in table.schema]
     return land_file(table.cast(pa.schema(fields)), "views", f"{store.root}/topics", partition, first)
 
 
-def published(store: S3Store, made: Pipeline, docs: Path) -> BatchRef:
+def published(store: Store, made: Pipeline, docs: Path) -> BatchRef:
     ref, sentence = steps.plan(made, store.root)
     assert ref is not None, sentence
     run_and_publish(ref, docs)
     return ref
 
 
-def refused(store: S3Store, made: Pipeline) -> Finding:
+def refused(store: Store, made: Pipeline) -> Finding:
     with pytest.raises(Refused) as caught:
         preview(made, store)
     (finding,) = caught.value.findings
     return finding
 
 
-def test_columns_that_are_added_dropped_reordered_and_widened_are_read_together(store: S3Store, tmp_path: Path) -> None:
+def test_columns_that_are_added_dropped_reordered_and_widened_are_read_together(store: Store, tmp_path: Path) -> None:
     wide = [
         {"ad": ["a", "b"], "n": pa.array([1, 2], pa.int32()), "price": [Decimal("1.50"), Decimal("9.99")]},
         {"n": pa.array([2**40, 4], pa.int64()), "ad": ["c", "d"], "page": ["home", None]},
@@ -78,7 +78,7 @@ def test_columns_that_are_added_dropped_reordered_and_widened_are_read_together(
     assert [row[:5] for row in rows(store.root, "seen")] == expected
 
 
-def test_a_batch_goes_on_under_the_schema_of_those_before_and_says_what_changed(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_goes_on_under_the_schema_of_those_before_and_says_what_changed(store: Store, tmp_path: Path) -> None:
     made = views(store)
     land(store, 0, ad=["a"], n=pa.array([1], pa.int32()), page=["home"], required=("n",))
     before = published(store, made, tmp_path)
@@ -92,7 +92,7 @@ def test_a_batch_goes_on_under_the_schema_of_those_before_and_says_what_changed(
     assert [row[:2] for row in rows(store.root, "seen")] == [("a", 1), ("b", None)]
 
 
-def test_a_running_aggregate_goes_on_over_a_widened_column(store: S3Store, tmp_path: Path) -> None:
+def test_a_running_aggregate_goes_on_over_a_widened_column(store: Store, tmp_path: Path) -> None:
     made = Pipeline("evolving", source=f"{store.root}/topics")
     stream = made.stream("views", key="ad", partitions=1)
     parts = stream.partial("max(n)::BIGINT AS n, count(*) AS views", by="ad")
@@ -104,7 +104,7 @@ def test_a_running_aggregate_goes_on_over_a_widened_column(store: S3Store, tmp_p
     assert ("a", 2**40, 2) in [row[:3] for row in rows(store.root, "seen")]
 
 
-def test_types_that_do_not_go_together_are_refused_with_both_types_both_files_and_what_to_do(store: S3Store) -> None:
+def test_types_that_do_not_go_together_are_refused_with_both_types_both_files_and_what_to_do(store: Store) -> None:
     files = land(store, 0, ad=["a"], n=pa.array([1], pa.int64())), land(store, 1, ad=["b"], n=["many"])
     finding = refused(store, views(store))
     assert finding.what == "views: columns differ: n is VARCHAR, not BIGINT"
@@ -115,7 +115,7 @@ def test_types_that_do_not_go_together_are_refused_with_both_types_both_files_an
     )
 
 
-def test_what_is_refused_can_be_cast(store: S3Store, tmp_path: Path) -> None:
+def test_what_is_refused_can_be_cast(store: Store, tmp_path: Path) -> None:
     land(store, 0, ad=["a"], n=pa.array([1], pa.int64()))
     land(store, 1, ad=["b"], n=["2"])
     made = views(store, cast={"n": "INT8"})
@@ -124,7 +124,7 @@ def test_what_is_refused_can_be_cast(store: S3Store, tmp_path: Path) -> None:
     assert [row[:2] for row in rows(store.root, "seen")] == [("a", 1), ("b", 2)]
 
 
-def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: S3Store, tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: Store, tmp_path: Path) -> None:
     land(store, 0, ad=["a"], n=pa.array([1], pa.int64()))
     file = land(store, 1, ad=["b"], n=["many"])
     with pytest.raises(Refused, match=r"column 'n' cannot be read as BIGINT.*many") as caught:
@@ -139,18 +139,18 @@ def test_a_value_that_cannot_be_cast_is_refused_with_its_file(store: S3Store, tm
         ({"n": "NUMBER OF"}, "column 'n' is to be cast to 'NUMBER OF', which is no type"),
     ],
 )
-def test_a_cast_that_makes_no_sense_is_refused(store: S3Store, cast: dict[str, str], said: str) -> None:
+def test_a_cast_that_makes_no_sense_is_refused(store: Store, cast: dict[str, str], said: str) -> None:
     land(store, 0, ad=["a"], n=[1])
     assert said in refused(store, views(store, cast=cast)).what
 
 
 @pytest.mark.parametrize("name", ["ad", "_offset"])
-def test_keys_and_offsets_are_not_cast(store: S3Store, name: str) -> None:
+def test_keys_and_offsets_are_not_cast(store: Store, name: str) -> None:
     with pytest.raises(Refused, match=f"column '{name}' cannot be cast"):
         views(store, cast={name: "VARCHAR"})
 
 
-def test_a_key_that_is_widened_is_refused_as_it_lies_elsewhere(store: S3Store) -> None:
+def test_a_key_that_is_widened_is_refused_as_it_lies_elsewhere(store: Store) -> None:
     land(store, 0, ad=pa.array([1], pa.int64()), n=[1])
     land(store, 1, ad=pa.array([1], pa.int32()), n=[1])
     finding = refused(store, views(store, key_format="long"))
@@ -158,14 +158,14 @@ def test_a_key_that_is_widened_is_refused_as_it_lies_elsewhere(store: S3Store) -
     assert "keys and offsets keep their types" in finding.then
 
 
-def test_a_column_that_was_never_null_must_not_be_dropped(store: S3Store) -> None:
+def test_a_column_that_was_never_null_must_not_be_dropped(store: Store) -> None:
     files = land(store, 0, ad=["a"], n=[1], required=("n",)), land(store, 1, ad=["a"])
     finding = refused(store, views(store, "ad AS a"))
     assert finding.what == "views: columns differ: n is missing, not BIGINT, and it was never null"
     assert finding.where == f"{files[1]}, compared with {files[0]}"
 
 
-def test_a_column_that_could_be_null_before_it_went_may_be_dropped(store: S3Store) -> None:
+def test_a_column_that_could_be_null_before_it_went_may_be_dropped(store: Store) -> None:
     land(store, 0, ad=["a"], n=[1], required=("n",))
     land(store, 1, ad=["a"], n=[1])
     land(store, 2, ad=["a"])

@@ -8,7 +8,8 @@ import pytest
 
 from batches.publication import decide, publish, transaction_version
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import OutcomeUnknown, Refused, Unreachable
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.faults import FAULTS, FaultProxy
@@ -19,7 +20,7 @@ DELTA = r"/_delta_log/0+1\.json"
 
 def write(noun: str, root: str) -> None:
     """Do the write of `noun` on the batch that `waiting` has prepared."""
-    ledger = Ledger(S3Store(root), NAME)
+    ledger = Ledger(store_at(root), NAME)
     plan = planned(pipeline())
     {
         "plans": lambda: ledger.put_plan(plan),
@@ -28,7 +29,7 @@ def write(noun: str, root: str) -> None:
     }[noun]()
 
 
-def waiting(noun: str, store: S3Store) -> None:
+def waiting(noun: str, store: Store) -> None:
     """Bring batch 0 to where the write of `noun` is the next."""
     ledger, plan = Ledger(store, NAME), planned(pipeline())
     if noun == "verdicts":
@@ -46,7 +47,7 @@ def name(noun: str) -> str:
 @pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
 @pytest.mark.parametrize("what", [name for name in FAULTS if name != "403 before storing"])
 def test_a_document_that_meets_a_fault_once_is_stored_once(
-    noun: str, what: str, store: S3Store, proxy: FaultProxy
+    noun: str, what: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
     proxy.spoil(what, "PUT", f"/{name(noun)}$")
@@ -61,7 +62,7 @@ def test_a_document_that_meets_a_fault_once_is_stored_once(
 @pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
 @pytest.mark.parametrize("what", STORED)
 def test_a_document_that_is_stored_but_never_answered_is_read_back(
-    noun: str, what: str, store: S3Store, proxy: FaultProxy
+    noun: str, what: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
     proxy.spoil(what, "PUT", f"/{name(noun)}$", times=None)
@@ -79,7 +80,7 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
     ],
 )
 def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it(
-    noun: str, what: str, error: type[Exception], store: S3Store, proxy: FaultProxy
+    noun: str, what: str, error: type[Exception], store: Store, proxy: FaultProxy
 ) -> None:
     waiting(noun, store)
     proxy.spoil(what, "PUT", f"/{name(noun)}$", times=None)
@@ -94,7 +95,7 @@ def test_a_document_that_is_never_stored_is_an_error_and_the_next_run_settles_it
 @pytest.mark.parametrize("times", [1, None], ids=["once", "always"])
 @pytest.mark.parametrize("what", STORED)
 def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
-    what: str, times: int | None, store: S3Store, proxy: FaultProxy
+    what: str, times: int | None, store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
     proxy.spoil(what, "PUT", DELTA, times)
@@ -105,7 +106,7 @@ def test_a_delta_commit_that_is_stored_but_not_answered_counts_once(
 
 
 @pytest.mark.parametrize("what", ["503 before storing", "409 before storing"])
-def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store: S3Store, proxy: FaultProxy) -> None:
+def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store: Store, proxy: FaultProxy) -> None:
     waiting("commits", store)
     proxy.spoil(what, "PUT", DELTA)
     write("commits", store.root)
@@ -122,7 +123,7 @@ def test_a_delta_commit_that_meets_a_busy_store_is_tried_again(what: str, store:
     ],
 )
 def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
-    what: str, error: type[Exception], store: S3Store, proxy: FaultProxy
+    what: str, error: type[Exception], store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
     proxy.spoil(what, "PUT", DELTA, times=None)
@@ -138,7 +139,7 @@ def test_a_delta_commit_that_is_never_stored_ends_in_bounded_time(
 
 
 def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_unknown_outcome(
-    store: S3Store, proxy: FaultProxy
+    store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
     proxy.spoil("500 after storing", "PUT|GET", DELTA, times=None)
@@ -151,7 +152,7 @@ def test_a_delta_commit_that_may_be_stored_in_a_log_that_cannot_be_read_is_an_un
 
 
 @pytest.mark.parametrize("what", STORED)
-def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store: S3Store, proxy: FaultProxy) -> None:
+def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store: Store, proxy: FaultProxy) -> None:
     waiting("commits", store)
     proxy.spoil(what, "PUT", r"/_delta_log/0+\.json")
     write("commits", store.root)
@@ -161,7 +162,7 @@ def test_a_table_whose_creation_is_not_answered_is_created_once(what: str, store
 
 @pytest.mark.parametrize(("method", "key"), [("HEAD", "/data/"), ("GET", "/_delta_log"), ("GET", "/verdicts/0.json")])
 def test_a_store_that_stops_answering_reads_is_unreachable_and_publishes_nothing(
-    method: str, key: str, store: S3Store, proxy: FaultProxy
+    method: str, key: str, store: Store, proxy: FaultProxy
 ) -> None:
     waiting("commits", store)
     proxy.spoil("503 before storing", method, key, times=None)

@@ -15,7 +15,7 @@ from batches.runners.runner import Runner
 from batches.runners.spark_server import SparkServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Layout
 from tests.batches import rows
@@ -27,7 +27,7 @@ BY_NAME = {str(writer): writer for writer in WRITERS}
 ROWS = [row(number) for number in range(60)]
 
 
-def views(store: S3Store, writer: Writer, layout: Layout, *, counted: bool, **declared: Any) -> Pipeline:
+def views(store: Store, writer: Writer, layout: Layout, *, counted: bool, **declared: Any) -> Pipeline:
     made = Pipeline("read", source=f"{store.root}/topics")
     if counted:
         declared["offset"] = None
@@ -37,7 +37,7 @@ def views(store: S3Store, writer: Writer, layout: Layout, *, counted: bool, **de
     return made
 
 
-def expected(seen: list[Row], store: S3Store) -> None:
+def expected(seen: list[Row], store: Store) -> None:
     """The result has these rows, each in its place."""
     found = rows(store.root, "seen")
     assert Counter((n, price) for _, n, price, *_ in found) == Counter((one["n"], one["price"]) for one in seen)
@@ -49,9 +49,7 @@ def expected(seen: list[Row], store: S3Store) -> None:
         )
 
 
-def run(
-    store: S3Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS, runner: Runner | None = None
-) -> Plan:
+def run(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS, runner: Runner | None = None) -> Plan:
     ref, sentence = steps.plan(made, store.root, settings)
     assert ref is not None, sentence
     run_and_publish(ref, docs, runner)
@@ -69,7 +67,7 @@ def run(
         ("avro-snappy", True),
     ],
 )
-def test_batches_publish_what_landed(name: str, counted: bool, layout: Layout, store: S3Store, tmp_path: Path) -> None:
+def test_batches_publish_what_landed(name: str, counted: bool, layout: Layout, store: Store, tmp_path: Path) -> None:
     writer, ends = BY_NAME[name], dict[int, int]()
     made = views(store, writer, layout, counted=counted)
 
@@ -92,7 +90,7 @@ def test_batches_publish_what_landed(name: str, counted: bool, layout: Layout, s
     assert preview(made, store).plan is None
 
 
-def test_a_batch_on_spark(store: S3Store, spark_server: SparkServer, tmp_path: Path) -> None:
+def test_a_batch_on_spark(store: Store, spark_server: SparkServer, tmp_path: Path) -> None:
     writer, ends = BY_NAME["json-gzip"], dict[int, int]()
     source = f"{store.root}/topics"
     land_rows(ROWS, source, writer, Layout.TIME, counted=True, partitions=PARTITIONS, ends=ends)

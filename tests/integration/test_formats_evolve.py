@@ -16,7 +16,7 @@ from batches import steps
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import erase, rows
 from tests.running import run_and_publish
@@ -24,28 +24,28 @@ from tests.running import run_and_publish
 KEYS = {"ad": "VARCHAR"}
 
 
-def views(store: S3Store, select: str = "n", **declared: Any) -> Pipeline:
+def views(store: Store, select: str = "n", **declared: Any) -> Pipeline:
     made = Pipeline("evolving", source=f"{store.root}/topics")
     made.stream("views", key="ad", partitions=1, hash="opaque", **declared).select(select).write("seen")
     return made
 
 
-def in_json(store: S3Store, select: str = "n", **columns: str) -> Pipeline:
+def in_json(store: Store, select: str = "n", **columns: str) -> Pipeline:
     return views(store, select, format="json", columns=KEYS | columns)
 
 
-def land(store: S3Store, first: int, data: bytes, ending: str) -> str:
+def land(store: Store, first: int, data: bytes, ending: str) -> str:
     key = f"topics/views/partition=0/views+0+{first:010}.{ending}"
     store.put(key, data)
     return key
 
 
-def land_json(store: S3Store, first: int, *records: Mapping[str, Any]) -> str:
+def land_json(store: Store, first: int, *records: Mapping[str, Any]) -> str:
     lines = [msgspec.json.encode({**record, "_offset": first + n}) for n, record in enumerate(records)]
     return land(store, first, b"\n".join(lines), "json")
 
 
-def land_avro(store: S3Store, first: int, types: Mapping[str, Any], *records: Mapping[str, Any]) -> str:
+def land_avro(store: Store, first: int, types: Mapping[str, Any], *records: Mapping[str, Any]) -> str:
     fields = [{"name": name, "type": kind} for name, kind in {**types, "_offset": "long"}.items()]
     sink = io.BytesIO()
     schema = {"type": "record", "name": "View", "fields": fields}
@@ -53,7 +53,7 @@ def land_avro(store: S3Store, first: int, types: Mapping[str, Any], *records: Ma
     return land(store, first, sink.getvalue(), "avro")
 
 
-def run(store: S3Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
+def run(store: Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
     """All rows after the next batch."""
     ref, sentence = steps.plan(made, store.root)
     assert ref is not None, sentence
@@ -61,13 +61,13 @@ def run(store: S3Store, made: Pipeline, docs: Path) -> list[tuple[object, ...]]:
     return rows(store.root, "seen")
 
 
-def refusal(store: S3Store, made: Pipeline) -> str:
+def refusal(store: Store, made: Pipeline) -> str:
     with pytest.raises(Refused) as caught:
         preview(made, store)
     return str(caught.value)
 
 
-def test_a_column_of_json_is_there_as_soon_as_it_is_declared(store: S3Store, tmp_path: Path) -> None:
+def test_a_column_of_json_is_there_as_soon_as_it_is_declared(store: Store, tmp_path: Path) -> None:
     land_json(store, 0, {"ad": "a", "n": 1, "page": "home"})
     assert run(store, in_json(store, "n::BIGINT AS n", n="INTEGER"), tmp_path) == [("a", 1)]
     land_json(store, 1, {"ad": "b", "n": 2**40, "page": "cart"}, {"ad": "c"})
@@ -75,7 +75,7 @@ def test_a_column_of_json_is_there_as_soon_as_it_is_declared(store: S3Store, tmp
     assert run(store, wider, tmp_path) == [("a", 1, None), ("b", 2**40, "cart"), ("c", None, None)]
 
 
-def test_a_column_of_json_is_gone_with_its_declaration(store: S3Store, tmp_path: Path) -> None:
+def test_a_column_of_json_is_gone_with_its_declaration(store: Store, tmp_path: Path) -> None:
     land_json(store, 0, {"ad": "a", "n": 1, "page": "home"})
     run(store, in_json(store, "n", n="INTEGER", page="VARCHAR"), tmp_path)
     land_json(store, 1, {"ad": "b", "n": 2, "page": "cart"})
@@ -83,7 +83,7 @@ def test_a_column_of_json_is_gone_with_its_declaration(store: S3Store, tmp_path:
     assert run(store, in_json(store, "n", n="INTEGER"), tmp_path) == [("a", 1), ("b", 2)]
 
 
-def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: S3Store, tmp_path: Path) -> None:
+def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: Store, tmp_path: Path) -> None:
     land_json(store, 0, {"ad": "a", "n": 1})
     run(store, in_json(store, n="INTEGER"), tmp_path)
     land_json(store, 1, {"ad": "b", "n": "2"})
@@ -92,7 +92,7 @@ def test_a_column_of_json_of_another_type_is_refused_unless_it_is_cast(store: S3
     assert run(store, made, tmp_path) == [("a", 1), ("b", 2)]
 
 
-def test_columns_of_avro_are_added_dropped_and_widened(store: S3Store, tmp_path: Path) -> None:
+def test_columns_of_avro_are_added_dropped_and_widened(store: Store, tmp_path: Path) -> None:
     made = views(store, "n::BIGINT AS n, page", format="avro")
     text = ["null", "string"]
     land_avro(store, 0, {"ad": text, "n": "int", "page": text}, {"ad": "a", "n": 1, "page": "home"})
@@ -104,7 +104,7 @@ def test_columns_of_avro_are_added_dropped_and_widened(store: S3Store, tmp_path:
 
 
 def test_a_stream_goes_on_in_another_format_once_the_files_of_the_old_one_are_gone(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     old = land_json(store, 0, {"ad": "a", "n": 1})
     run(store, in_json(store, n="BIGINT"), tmp_path)
@@ -115,7 +115,7 @@ def test_a_stream_goes_on_in_another_format_once_the_files_of_the_old_one_are_go
     assert run(store, made, tmp_path) == [("a", 1), ("b", 2)]
 
 
-def test_offsets_go_on_whether_they_are_written_or_counted(store: S3Store, tmp_path: Path) -> None:
+def test_offsets_go_on_whether_they_are_written_or_counted(store: Store, tmp_path: Path) -> None:
     types = {"ad": "string", "n": "long"}
     land_avro(store, 0, types, {"ad": "a", "n": 1})
     assert run(store, views(store, format="avro"), tmp_path) == [("a", 1)]
@@ -126,7 +126,7 @@ def test_offsets_go_on_whether_they_are_written_or_counted(store: S3Store, tmp_p
     assert run(store, views(store, format="avro"), tmp_path) == [("a", 1), ("b", 2)]
 
 
-def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: S3Store, tmp_path: Path) -> None:
+def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: Store, tmp_path: Path) -> None:
     lines = [{"ad": f"a{offset}", "n": offset, "_offset": offset} for offset in (0, 2, 5)]
     land(store, 0, b"\n".join(map(msgspec.json.encode, lines)), "json")
     declared: dict[str, Any] = {"format": "json", "columns": KEYS | {"n": "INTEGER"}}
@@ -134,7 +134,7 @@ def test_of_a_sparse_stream_files_say_how_many_records_they_hold(store: S3Store,
     assert run(store, views(store, **declared, offsets="sparse"), tmp_path) == [("a0", 0), ("a2", 2), ("a5", 5)]
 
 
-def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: S3Store, tmp_path: Path) -> None:
+def test_a_value_that_only_reading_finds_is_refused_with_what_to_do(store: Store, tmp_path: Path) -> None:
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}
     made = views(store, "n::VARCHAR AS n", format="avro")
     land_avro(store, 0, {"ad": "string", "n": decimal}, {"ad": "a", "n": Decimal("1" * 40)})

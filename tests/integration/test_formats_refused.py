@@ -14,7 +14,7 @@ import pytest
 
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 
 PAGE = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
@@ -187,21 +187,21 @@ CASES = [
 ]
 
 
-def views(store: S3Store, declared: dict[str, Any]) -> Pipeline:
+def views(store: Store, declared: dict[str, Any]) -> Pipeline:
     made = Pipeline("refused", source=f"{store.root}/topics")
     flow = made.stream("views", key="member", partitions=1, hash="opaque", null_keys="drop", **declared)
     flow.select("n").write("seen")
     return made
 
 
-def land(store: S3Store, files: dict[str, bytes]) -> None:
+def land(store: Store, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         key = f"topics/views/{name}"
         store.put(key, data) if data else store.delete(key)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.said)
-def test_what_is_refused_is_taken_after_the_next_step(case: Case, store: S3Store) -> None:
+def test_what_is_refused_is_taken_after_the_next_step(case: Case, store: Store) -> None:
     land(store, case.files)
     with pytest.raises(Refused) as caught:
         preview(views(store, case.declared), store)
@@ -229,7 +229,7 @@ def test_what_is_refused_is_taken_after_the_next_step(case: Case, store: S3Store
     ],
 )
 def test_declarations_that_cannot_be_are_refused(
-    declared: dict[str, Any], said: str, corrected: dict[str, Any], store: S3Store
+    declared: dict[str, Any], said: str, corrected: dict[str, Any], store: Store
 ) -> None:
     with pytest.raises(Refused, match=re.escape(said)):
         views(store, declared)

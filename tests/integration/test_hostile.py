@@ -11,7 +11,8 @@ import pytest
 from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.s3_store import Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
@@ -22,14 +23,14 @@ from tests.real_batches import delays, land_delays
 from tests.running import run_and_publish, run_groups, task_receipts
 
 
-def counts(store: S3Store, **declared: Any) -> Pipeline:
+def counts(store: Store, **declared: Any) -> Pipeline:
     pipeline = Pipeline("counts", source=f"{store.root}/topics")
     views = pipeline.stream("views", key="user", partitions=2, **declared)
     views.aggregate("count(*) AS views").write("counts")
     return pipeline
 
 
-def planned(pipeline: Pipeline, store: S3Store) -> BatchRef:
+def planned(pipeline: Pipeline, store: Store) -> BatchRef:
     ref, _ = steps.plan(pipeline, store.root)
     assert ref is not None
     return ref
@@ -40,7 +41,7 @@ def not_utf8(*keys: bytes) -> pa.Array:
     return pa.array(keys, pa.binary()).view(pa.string())
 
 
-def test_a_key_that_is_no_text_is_named_by_its_file_and_offset(store: S3Store) -> None:
+def test_a_key_that_is_no_text_is_named_by_its_file_and_offset(store: Store) -> None:
     source = f"{store.root}/topics"
     land_file(pa.table({"user": not_utf8(b"ann", b"\xff\xfe")}), "views", source, 0, 0)
     with pytest.raises(Refused) as caught:
@@ -50,7 +51,7 @@ def test_a_key_that_is_no_text_is_named_by_its_file_and_offset(store: S3Store) -
     assert finding.where.endswith("views+0+0000000000.parquet")
 
 
-def test_keys_that_are_equal_up_to_a_nul_are_two_keys(store: S3Store, tmp_path: Path) -> None:
+def test_keys_that_are_equal_up_to_a_nul_are_two_keys(store: Store, tmp_path: Path) -> None:
     # In two tasks: so a check that takes them for equal finds a key in both.
     other = next(
         text
@@ -65,7 +66,7 @@ def test_keys_that_are_equal_up_to_a_nul_are_two_keys(store: S3Store, tmp_path: 
     assert ledger.commit(0) is not None
 
 
-def test_a_record_without_an_offset_is_one_finding(store: S3Store) -> None:
+def test_a_record_without_an_offset_is_one_finding(store: Store) -> None:
     source = f"{store.root}/topics"
     for partition in range(2):
         land_file(pa.table({"user": ["a", "b"]}), "views", source, partition, 1, offsets=[None, 1])
@@ -75,7 +76,7 @@ def test_a_record_without_an_offset_is_one_finding(store: S3Store) -> None:
 
 
 def test_other_columns_than_the_published_table_has_are_refused_before_anything_runs(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     land_delays(store)
     run_and_publish(planned(delays(store), store), tmp_path)
@@ -90,7 +91,7 @@ def test_other_columns_than_the_published_table_has_are_refused_before_anything_
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: S3Store, tmp_path: Path) -> None:
+def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: Store, tmp_path: Path) -> None:
     ref = planned(delays(land_delays(store)), store)
     run_groups(ref)
     steps.audit(ref)
@@ -107,7 +108,7 @@ def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: S3Store,
     assert "is published" in steps.publish(ref)
 
 
-def test_a_result_file_of_other_content_is_refused(store: S3Store, tmp_path: Path) -> None:
+def test_a_result_file_of_other_content_is_refused(store: Store, tmp_path: Path) -> None:
     ref = planned(delays(land_delays(store)), store)
     run_groups(ref)
     steps.audit(ref)
@@ -120,8 +121,9 @@ def test_a_result_file_of_other_content_is_refused(store: S3Store, tmp_path: Pat
         steps.publish(ref)
 
 
-def _put_in_parts(store: S3Store, key: str, data: bytes) -> None:
+def _put_in_parts(store: Store, key: str, data: bytes) -> None:
     """As an upload in one part, whose etag is not that of the content."""
+    assert isinstance(store, Store)
     client = store._client
     at = {"Bucket": store._bucket, "Key": store._prefix + key}
     upload = client.create_multipart_upload(**at)["UploadId"]
@@ -130,7 +132,7 @@ def _put_in_parts(store: S3Store, key: str, data: bytes) -> None:
     client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=parts)
 
 
-def test_a_column_of_a_type_that_duckdb_does_not_have_is_named(store: S3Store) -> None:
+def test_a_column_of_a_type_that_duckdb_does_not_have_is_named(store: Store) -> None:
     scores = pa.array([1.5], pa.float16())
     land_file(pa.table({"user": ["a"], "score": scores, "rank": scores}), "views", f"{store.root}/topics", 0, 0)
     with pytest.raises(Refused) as caught:

@@ -16,7 +16,7 @@ from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.schemes import tasks
@@ -28,23 +28,23 @@ LANDING = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
 VIEWS = pa.table({"user": ["a", "b"], "v": [1, 2]})
 
 
-def pipeline(store: S3Store) -> Pipeline:
+def pipeline(store: Store) -> Pipeline:
     counts = Pipeline("counts", source=f"{store.root}/topics")
     counts.stream("views", key="user", partitions=2, hash="opaque").select("v").write("counts")
     return counts
 
 
-def land(store: S3Store, partition: int, first: int, table: pa.Table = VIEWS) -> None:
+def land(store: Store, partition: int, first: int, table: pa.Table = VIEWS) -> None:
     land_file(table, "views", f"{store.root}/topics", partition, first)
 
 
-def forget(store: S3Store, prefix: str) -> None:
+def forget(store: Store, prefix: str) -> None:
     """Remove what retention would."""
     erase(store.root, *(entry.key for entry in store.list(f"topics/views/{prefix}")))
 
 
 @pytest.fixture
-def published(store: S3Store, tmp_path: Path) -> S3Store:
+def published(store: Store, tmp_path: Path) -> Store:
     """A store whose four landed records are published."""
     for partition in range(2):
         land(store, partition, 0)
@@ -54,7 +54,7 @@ def published(store: S3Store, tmp_path: Path) -> S3Store:
     return store
 
 
-def refused(store: S3Store) -> Finding:
+def refused(store: Store) -> Finding:
     """The only finding with which the next batch is refused."""
     with pytest.raises(Refused) as caught:
         preview(pipeline(store), store)
@@ -62,7 +62,7 @@ def refused(store: S3Store) -> Finding:
     return finding
 
 
-def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
+def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counts.py"
     file.write_text(
         "from partitioning import Pipeline\n"
@@ -73,7 +73,7 @@ def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [words[0], str(file), "--store", store.root, *words[1:]])
 
 
-def test_a_stream_of_which_nothing_is_left_was_read_before_and_goes_on_from_there(published: S3Store) -> None:
+def test_a_stream_of_which_nothing_is_left_was_read_before_and_goes_on_from_there(published: Store) -> None:
     forget(published, "")
     finding = refused(published)
     assert finding.what == (
@@ -89,7 +89,7 @@ def test_a_stream_of_which_nothing_is_left_was_read_before_and_goes_on_from_ther
     assert plan.records == 4
 
 
-def test_where_less_lies_than_is_committed_status_says_so_and_no_lag(published: S3Store, tmp_path: Path) -> None:
+def test_where_less_lies_than_is_committed_status_says_so_and_no_lag(published: Store, tmp_path: Path) -> None:
     forget(published, "partition=0/")
     land(published, 0, 0, VIEWS.slice(0, 1))
     shown = coset(published, tmp_path, "status")
@@ -99,7 +99,7 @@ def test_where_less_lies_than_is_committed_status_says_so_and_no_lag(published: 
     assert "-2" not in shown.stdout
 
 
-def test_a_partition_whose_files_expired_after_they_were_read_is_idle(published: S3Store, tmp_path: Path) -> None:
+def test_a_partition_whose_files_expired_after_they_were_read_is_idle(published: Store, tmp_path: Path) -> None:
     forget(published, "partition=0/")
     shown = coset(published, tmp_path, "status")
     assert shown.exit_code == 0, shown.output
@@ -110,7 +110,7 @@ def test_a_partition_whose_files_expired_after_they_were_read_is_idle(published:
     assert [str(offsets) for offsets in plan.ranges()] == ["views-0@[2,2)", "views-1@[2,4)"]
 
 
-def test_columns_that_differ_in_case_only_are_refused_before_a_plan_is_stored(store: S3Store) -> None:
+def test_columns_that_differ_in_case_only_are_refused_before_a_plan_is_stored(store: Store) -> None:
     for partition in range(2):
         land(store, partition, 0, pa.table({"user": ["a"], "v": [1], "V": [2]}))
     with pytest.raises(Refused) as caught:
@@ -123,7 +123,7 @@ def test_columns_that_differ_in_case_only_are_refused_before_a_plan_is_stored(st
     assert Ledger(store, "counts").plan(0) is None
 
 
-def test_far_more_tasks_than_records_are_warned_of(store: S3Store) -> None:
+def test_far_more_tasks_than_records_are_warned_of(store: Store) -> None:
     for partition in range(2):
         land(store, partition, 0)
     keyed = Pipeline("counts", source=f"{store.root}/topics")
@@ -135,7 +135,7 @@ def test_far_more_tasks_than_records_are_warned_of(store: S3Store) -> None:
     assert "nothing to do" not in preview(keyed, store, Settings(scheme=tasks(24))).sentence
 
 
-def test_a_delta_log_of_garbage_is_one_clear_finding_without_frames(published: S3Store) -> None:
+def test_a_delta_log_of_garbage_is_one_clear_finding_without_frames(published: Store) -> None:
     log = "tables/counts/_delta_log/00000000000000000001.json"
     held = published.get(log)
     assert held is not None
@@ -149,7 +149,7 @@ def test_a_delta_log_of_garbage_is_one_clear_finding_without_frames(published: S
     assert preview(pipeline(published), published).plan is None
 
 
-def test_a_clock_that_is_wrong_has_to_be_set(published: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_is_wrong_has_to_be_set(published: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     late = datetime.now(UTC) + timedelta(hours=1)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: late)
     with pytest.raises(CosetError) as caught:
@@ -162,7 +162,7 @@ def test_a_clock_that_is_wrong_has_to_be_set(published: S3Store, monkeypatch: py
 
 @pytest.mark.parametrize("runner", [(), ("--runner", "spark-submit")])
 def test_a_master_that_is_none_is_refused_before_a_plan_is_stored(
-    runner: tuple[str, ...], store: S3Store, tmp_path: Path
+    runner: tuple[str, ...], store: Store, tmp_path: Path
 ) -> None:
     for partition in range(2):
         land(store, partition, 0)
@@ -175,7 +175,7 @@ def test_a_master_that_is_none_is_refused_before_a_plan_is_stored(
 
 
 def test_a_module_beside_the_pipelines_file_is_not_found(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_IMPORTS", "lonely")
     (tmp_path / "lonely.py").write_text("def score(table):\n    return table\n")

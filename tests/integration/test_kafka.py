@@ -7,14 +7,14 @@ from pathlib import Path
 from batches import steps
 from batches.planning import preview
 from demo.kafka_server import KafkaServer
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.batches import rows
 from tests.kafka import TAILS, counted, new_topic, produce, views
 from tests.sparse import published
 
 
 def test_each_record_is_counted_once_and_the_next_batch_goes_on(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka)
     made = counted(kafka, topic)

@@ -13,7 +13,7 @@ from batches.planning import preview
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.ends import What
@@ -36,12 +36,12 @@ def reading(source: str, *topics: str) -> Pipeline:
     return made
 
 
-def numbers(store: S3Store) -> list[int]:
+def numbers(store: Store) -> list[int]:
     return sorted(number for row in rows(store.root, "seen") if isinstance(number := row[1], int))
 
 
 def test_a_topic_that_is_left_out_and_comes_back_goes_on_where_it_was(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     one, two = new_topic(kafka), new_topic(kafka)
     for round_, topics in enumerate([(one, two), (one,), (one, two)]):
@@ -52,7 +52,7 @@ def test_a_topic_that_is_left_out_and_comes_back_goes_on_where_it_was(
 
 
 def test_a_topic_that_was_made_anew_while_it_was_left_out_is_refused_until_it_is_forgotten(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     one, two = new_topic(kafka), new_topic(kafka)
     for topics in ((one, two), (one,)):
@@ -73,7 +73,7 @@ def test_a_topic_that_was_made_anew_while_it_was_left_out_is_refused_until_it_is
 
 
 def test_a_stream_that_goes_to_its_broker_and_back_has_each_record_once(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic, landing = new_topic(kafka), f"{store.root}/topics"
     for number, source in enumerate([landing, kafka.source, landing, kafka.source]):
@@ -95,7 +95,7 @@ def test_a_stream_that_goes_to_its_broker_and_back_has_each_record_once(
 
 
 def test_files_that_end_before_what_was_read_from_the_broker_are_waited_for(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic, landing = new_topic(kafka), f"{store.root}/topics"
     sent = pa.table({"tail": pa.array(TAILS, pa.string()), "n": pa.array(range(20), pa.int64())})

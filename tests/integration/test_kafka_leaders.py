@@ -22,7 +22,8 @@ from demo.kafka_server import KafkaServer, start_kafka, start_member
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
 from sources.kafka import cluster, reader
@@ -131,14 +132,14 @@ def copied(brokers: Brokers) -> Pipeline:
     return made
 
 
-def planned(brokers: Brokers, store: S3Store) -> BatchRef:
+def planned(brokers: Brokers, store: Store) -> BatchRef:
     ref, sentence = steps.plan(copied(brokers), store.root)
     assert ref is not None, sentence
     assert [str(range_) for range_ in ref.load()[1].ranges()] == [f"{brokers.topic}-0@[0,{WRITES * RECORDS})"]
     return ref
 
 
-def check_published(ref: BatchRef, store: S3Store, docs: Path) -> None:
+def check_published(ref: BatchRef, store: Store, docs: Path) -> None:
     """The batch, once it is judged and published, has each record once, with its offset."""
     run_and_publish(ref, docs)
     written = sorted((TAILS[number % len(TAILS)], number, number) for number in range(WRITES * RECORDS))
@@ -146,9 +147,7 @@ def check_published(ref: BatchRef, store: S3Store, docs: Path) -> None:
     assert f"{WRITES * RECORDS:,} records" in steps.report(ref, docs)
 
 
-def test_a_leader_that_moves_after_planning_makes_no_difference(
-    brokers: Brokers, store: S3Store, tmp_path: Path
-) -> None:
+def test_a_leader_that_moves_after_planning_makes_no_difference(brokers: Brokers, store: Store, tmp_path: Path) -> None:
     ref = planned(brokers, store)
     brokers.stop(2)
     assert brokers.leader() == 3
@@ -156,7 +155,7 @@ def test_a_leader_that_moves_after_planning_makes_no_difference(
 
 
 def test_without_a_controller_batches_go_on(
-    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 4.0)
     ref = planned(brokers, store)
@@ -172,7 +171,7 @@ def test_without_a_controller_batches_go_on(
 
 
 def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
-    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties = tmp_path / "kafka.properties"
     properties.write_text(LITTLE_AHEAD)
@@ -213,7 +212,7 @@ def test_a_client_that_knows_a_broker_that_is_gone_asks_others(
 
 
 def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
-    brokers: Brokers, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = planned(brokers, store)
     with monkeypatch.context() as patch:
@@ -227,12 +226,12 @@ def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
             run_groups(ref)
         assert error.value.exit_code == 6
         with pytest.raises(Unreachable, match="start the brokers that hold it"):
-            preview(copied(brokers), S3Store(f"{store.root}/other"))
+            preview(copied(brokers), store_at(f"{store.root}/other"))
     brokers.start_all()
     check_published(ref, store, tmp_path)
 
 
-def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store: Store, tmp_path: Path) -> None:
     check_published(planned(brokers, store), store, tmp_path)
     brokers.stop(2)
     assert brokers.leader() == 3
@@ -246,7 +245,7 @@ def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store
 
 
 def test_records_that_were_read_and_replaced_refuse_the_next_plan(
-    brokers: Brokers, store: S3Store, tmp_path: Path
+    brokers: Brokers, store: Store, tmp_path: Path
 ) -> None:
     check_published(planned(brokers, store), store, tmp_path)
     brokers.leave_one()
@@ -272,7 +271,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
 
 
 def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(
-    brokers: Brokers, store: S3Store, tmp_path: Path
+    brokers: Brokers, store: Store, tmp_path: Path
 ) -> None:
     brokers.leave_one()
     brokers.write(0, 100)

@@ -15,7 +15,7 @@ from batches.ref import BatchRef
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange
@@ -43,7 +43,7 @@ from tests.running import run_and_publish, run_groups, task_receipts
 from tests.sparse import published
 
 
-def counts(store: S3Store) -> dict[object, object]:
+def counts(store: Store) -> dict[object, object]:
     """How many views of each tail were counted in all batches."""
     total = Counter[object]()
     for tail, count, *_ in rows(store.root, "counted"):
@@ -52,7 +52,7 @@ def counts(store: S3Store) -> dict[object, object]:
     return dict(total)
 
 
-def planned(store: S3Store, made: Pipeline) -> BatchRef:
+def planned(store: Store, made: Pipeline) -> BatchRef:
     ref, sentence = steps.plan(made, store.root)
     assert ref is not None, sentence
     return ref
@@ -63,7 +63,7 @@ def whats(error: Refused) -> list[str]:
 
 
 def test_aborted_and_open_transactions_are_not_read_and_what_is_missing_is_reported(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -84,7 +84,7 @@ def test_aborted_and_open_transactions_are_not_read_and_what_is_missing_is_repor
 
 
 def test_a_range_of_nothing_but_aborted_records_is_read_to_its_end(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -98,7 +98,7 @@ def test_a_range_of_nothing_but_aborted_records_is_read_to_its_end(
 
 
 def test_a_batch_ends_where_its_limit_says_also_before_a_marker(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -113,7 +113,7 @@ def test_a_batch_ends_where_its_limit_says_also_before_a_marker(
     assert counts(store) == {"a": 4, "b": 4}
 
 
-def test_a_compacted_topic_gives_what_is_left_of_it(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_compacted_topic_gives_what_is_left_of_it(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     eager = {"min_cleanable_dirty_ratio": "0.0001", "segment_ms": "100", "max_compaction_lag_ms": "100"}
     topic = new_topic(kafka, 1, cleanup_policy="compact", **eager)
     made = counted(kafka, topic, 1)
@@ -142,7 +142,7 @@ def _read(ref: BatchRef) -> int:
 
 
 def test_partitions_that_were_added_are_refused_until_they_are_declared(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -156,7 +156,7 @@ def test_partitions_that_were_added_are_refused_until_they_are_declared(
 
 
 def test_what_retention_took_unread_is_refused_and_may_be_accepted(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -179,7 +179,7 @@ def test_what_retention_took_unread_is_refused_and_may_be_accepted(
 
 
 def test_a_log_that_was_emptied_unread_is_refused_and_may_be_accepted(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -197,7 +197,7 @@ def test_a_log_that_was_emptied_unread_is_refused_and_may_be_accepted(
 
 
 def test_a_partition_that_was_empty_and_lost_its_first_records_unread_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 2)
     made = counted(kafka, topic, 2)
@@ -211,7 +211,7 @@ def test_a_partition_that_was_empty_and_lost_its_first_records_unread_is_refused
 
 
 def test_a_log_that_was_emptied_before_its_first_batch_begins_where_it_is(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 2)
     produce(kafka, topic, views(["x"] * 4), partition=0)
@@ -222,7 +222,7 @@ def test_a_log_that_was_emptied_before_its_first_batch_begins_where_it_is(
     assert counts(store) == dict.fromkeys(TAILS, 1)
 
 
-def test_what_retention_takes_after_planning_is_refused_by_the_task(kafka: KafkaServer, store: S3Store) -> None:
+def test_what_retention_takes_after_planning_is_refused_by_the_task(kafka: KafkaServer, store: Store) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"] * 10))
     ref = planned(store, counted(kafka, topic, 1))
@@ -232,9 +232,7 @@ def test_what_retention_takes_after_planning_is_refused_by_the_task(kafka: Kafka
     assert whats(refused.value) == [f"the broker's retention has removed {topic}-0@[0,4) since the batch was planned"]
 
 
-def test_a_batch_that_lost_a_part_is_planned_again_without_it(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
-) -> None:
+def test_a_batch_that_lost_a_part_is_planned_again_without_it(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
     produce(kafka, topic, views(["a"] * 3))
@@ -253,7 +251,7 @@ def test_a_batch_that_lost_a_part_is_planned_again_without_it(
 
 
 def test_what_retention_takes_while_it_is_read_is_refused_by_the_task(
-    kafka: KafkaServer, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"] * 10))
@@ -263,9 +261,7 @@ def test_what_retention_takes_while_it_is_read_is_refused_by_the_task(
         run_groups(ref)
 
 
-def test_what_retention_takes_after_it_was_read_does_no_harm(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
-) -> None:
+def test_what_retention_takes_after_it_was_read_does_no_harm(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"] * 10))
     ref = planned(store, counted(kafka, topic, 1))
@@ -275,7 +271,7 @@ def test_what_retention_takes_after_it_was_read_does_no_harm(
     assert counts(store) == {"a": 10}
 
 
-def test_a_topic_that_was_made_anew_is_refused_at_each_step(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_topic_that_was_made_anew_is_refused_at_each_step(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
     produce(kafka, topic, views(["a"] * 3))
@@ -295,9 +291,7 @@ def test_a_topic_that_was_made_anew_is_refused_at_each_step(kafka: KafkaServer, 
     assert counts(store) == {"a": 3}
 
 
-def test_a_log_that_ends_before_what_is_committed_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
-) -> None:
+def test_a_log_that_ends_before_what_is_committed_is_refused(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
     produce(kafka, topic, views(["a"] * 3))
@@ -310,7 +304,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused(
 
 
 def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)

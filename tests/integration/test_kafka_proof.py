@@ -27,7 +27,7 @@ from cli.main import app
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.ends import NOTHING
 from partitioning.model.schemes import Scheme
@@ -46,7 +46,7 @@ FOUR = Settings(scheme=Scheme.parse("tasks(4)"))
 
 
 def test_a_task_that_loses_a_record_that_others_saw_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, readings = new_topic(kafka, 1), []
     produce(kafka, topic, views(TAILS))
@@ -79,7 +79,7 @@ def skipping(patch: pytest.MonkeyPatch, *offsets: int) -> None:
 @caught_by(EMPTY)
 @pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(4)"])
 def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -93,7 +93,7 @@ def test_a_record_that_every_reader_passes_over_is_seen_by_another_look(
 
 @caught_by(EMPTY)
 def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -106,7 +106,7 @@ def test_the_first_and_the_last_records_that_are_passed_over_are_seen(
 
 
 def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     with transactions(kafka, topic) as transaction:
@@ -120,7 +120,7 @@ def test_what_transactions_leave_is_looked_into_and_nothing_is_found(
 
 @caught_by(COVERED)
 def test_a_record_that_no_task_takes_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -136,7 +136,7 @@ def test_a_record_that_no_task_takes_is_refused(
 
 @caught_by(COVERED)
 def test_a_range_that_is_not_read_to_its_end_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(TAILS))
@@ -157,7 +157,7 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
     return said
 
 
-def test_a_producer_with_another_partitioner_is_refused(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_producer_with_another_partitioner_is_refused(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 4)
     produce(kafka, topic, views(TAILS), partitioner="consistent_random")
     said = refusal(ran(store, counted(kafka, topic, 4)), tmp_path)
@@ -166,7 +166,7 @@ def test_a_producer_with_another_partitioner_is_refused(kafka: KafkaServer, stor
 
 
 def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_together(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, readers = new_topic(kafka, 1), []
     with transactions(kafka, topic) as transaction:
@@ -187,7 +187,7 @@ def test_a_receipt_says_up_to_where_it_was_read_and_tasks_of_a_group_read_togeth
 
 
 def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     with transactions(kafka, topic) as transaction:
@@ -204,7 +204,7 @@ def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
     assert [row[2] for row in sorted(rows(store.root, "rows"), key=lambda row: str(row[2]).zfill(2))] == places
 
 
-def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, views(TAILS * 2))
     ref, _ = steps.plan(counted(kafka, topic), store.root)
@@ -213,7 +213,7 @@ def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: S3Store, tmp
     assert {row[:2] for row in rows(store.root, "counted")} == {(tail, 2) for tail in TAILS}
 
 
-def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     made = counted(kafka, topic)
     produce(kafka, topic, views(TAILS))
@@ -228,7 +228,7 @@ def test_the_consumer_group_and_status_agree(kafka: KafkaServer, store: S3Store,
     assert "the consumer group coset.counted is told" in steps.publish(ref)
 
 
-def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a", "b"]))
     file = tmp_path / "counted.py"
@@ -249,7 +249,7 @@ def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: S
 
 
 def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
@@ -267,7 +267,7 @@ def test_a_group_that_could_not_be_told_is_told_with_the_next_batch(
 
 @pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
 def test_what_a_broker_does_not_allow_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, operation: AclOperation
+    kafka: KafkaServer, store: Store, tmp_path: Path, operation: AclOperation
 ) -> None:
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"]))
@@ -276,7 +276,7 @@ def test_what_a_broker_does_not_allow_is_refused(
         published(store, counted(kafka, topic, 1), tmp_path)
 
 
-def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_that_are_away_are_unreachable(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
     away = KafkaServer(Path(), "127.0.0.1:1")
     made = counted(away, "views")
@@ -289,7 +289,7 @@ def test_brokers_that_are_away_are_unreachable(store: S3Store, monkeypatch: pyte
 
 
 def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
-    kafka: KafkaServer, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
     monkeypatch.setattr(reader, "NO_PROGRESS_SECONDS", 1.0)
@@ -315,7 +315,7 @@ def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     run_groups(ref)
 
 
-def test_a_backfill_names_what_the_broker_no_longer_holds(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_backfill_names_what_the_broker_no_longer_holds(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
     for _ in range(2):

@@ -26,7 +26,8 @@ from batches.planning import preview
 from batches.runners.ports import free_ports
 from demo.certificates import make_certificate
 from demo.kafka_server import KafkaServer, start_kafka
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused, Unreachable
 from sources.kafka import cluster, reader
 from sources.kafka.properties import PROPERTIES
@@ -132,7 +133,7 @@ def give(properties: Mapping[str, str]) -> None:
 
 
 def test_commands_read_a_secured_broker_and_nothing_tells_the_password(
-    secured: Secured, topic: str, store: S3Store, tmp_path: Path
+    secured: Secured, topic: str, store: Store, tmp_path: Path
 ) -> None:
     file, docs = tmp_path / "counted.py", tmp_path / "docs"
     file.write_text(
@@ -166,10 +167,10 @@ def test_commands_read_a_secured_broker_and_nothing_tells_the_password(
 
 
 def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
-    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, topic: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
-    made, other = counted(secured.seen, topic, 1), S3Store(f"{store.root}/other")
+    made, other = counted(secured.seen, topic, 1), store_at(f"{store.root}/other")
     certificate = tmp_path / "certificate.pem"
     make_certificate(certificate, tmp_path / "key.pem", "127.0.0.1")
     ref, _ = steps.plan(made, store.root)
@@ -199,7 +200,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
 
 
 def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
-    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, topic: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little_ahead = {"fetch.max.bytes": "20000", "message.max.bytes": "20000", "queued.min.messages": "100"}
     give({**secured.properties, **little_ahead})
@@ -223,10 +224,10 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
 
 
 def test_who_has_a_certificate_needs_no_password(
-    secured: Secured, topic: str, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: Secured, topic: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 6.0)
-    made, other = counted(secured.seen_by_certificate, topic, 1), S3Store(f"{store.root}/other")
+    made, other = counted(secured.seen_by_certificate, topic, 1), store_at(f"{store.root}/other")
     give(secured.certificate)
     ref, _ = steps.plan(made, store.root)
     assert ref is not None
@@ -247,9 +248,7 @@ def test_who_has_a_certificate_needs_no_password(
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
 
 
-def test_a_broker_whose_certificate_is_for_another_host_is_refused(
-    secured: Secured, topic: str, store: S3Store
-) -> None:
+def test_a_broker_whose_certificate_is_for_another_host_is_refused(secured: Secured, topic: str, store: Store) -> None:
     named = KafkaServer(secured.seen.folder, secured.seen.address.replace("127.0.0.1", "localhost"))
     with pytest.raises(Refused, match="the broker's certificate, or that of who asks, is not accepted") as refused:
         preview(counted(named, topic, 1), store)

@@ -20,7 +20,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from batches.planning import preview
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
 from sources.kafka.properties import PROPERTIES
 from tests.batches import rows
@@ -75,11 +76,11 @@ def avro(schema: dict[str, Any], record: dict[str, Any]) -> bytes:
     return data.getvalue()
 
 
-def result(store: S3Store, columns: int) -> list[tuple[object, ...]]:
+def result(store: Store, columns: int) -> list[tuple[object, ...]]:
     return [row[:columns] for row in rows(store.root, "rows")]
 
 
-def test_landed_files_and_the_broker_give_the_same_rows(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_landed_files_and_the_broker_give_the_same_rows(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     tails = [f"N{number}" for number in range(20)]
     table = pa.table(
         {
@@ -99,13 +100,13 @@ def test_landed_files_and_the_broker_give_the_same_rows(kafka: KafkaServer, stor
     types = {"n": "INTEGER", "part": "DOUBLE", "late": "BOOLEAN", "seen": "TIMESTAMPTZ", "tags": "VARCHAR[]"}
     published(store, copied(f"{store.root}/topics", topic, columns), tmp_path)
     from_files = result(store, 7)
-    other = S3Store(f"{store.root}/from-broker")
+    other = store_at(f"{store.root}/from-broker")
     published(other, copied(kafka.source, topic, columns, format="json", columns=types), tmp_path)
     assert result(other, 7) == from_files
     assert len(from_files) == 20
 
 
-def test_a_stream_that_was_landed_goes_on_from_its_broker(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_a_stream_that_was_landed_goes_on_from_its_broker(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic, tails = new_topic(kafka), [f"N{number}" for number in range(20)]
     table = pa.table({"tail": pa.array(tails, pa.string()), "n": pa.array(range(20), pa.int32())})
     land_table(table, topic, f"{store.root}/topics", key="tail", partitions=2)
@@ -131,7 +132,7 @@ def test_a_stream_that_was_landed_goes_on_from_its_broker(kafka: KafkaServer, st
     ],
 )
 def test_wrong_json_is_refused_with_its_offset(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, value: bytes, said: str
+    kafka: KafkaServer, store: Store, tmp_path: Path, value: bytes, said: str
 ) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [("a", {"n": 1}), ("a", {"n": 2}), ("a", value), ("a", b"worse")])
@@ -145,7 +146,7 @@ def test_wrong_json_is_refused_with_its_offset(
 
 
 def test_a_field_that_is_not_there_is_null_and_a_tombstone_is_null_in_all(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path
+    kafka: KafkaServer, store: Store, tmp_path: Path
 ) -> None:
     topic = new_topic(kafka)
     produce(
@@ -164,7 +165,7 @@ def test_a_field_that_is_not_there_is_null_and_a_tombstone_is_null_in_all(
     assert set(result(store, 3)) == {("a", 1, None), ("b", None, None), ("c", None, None), (None, 4, "x")}
 
 
-def test_the_time_of_a_record_is_a_column(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_the_time_of_a_record_is_a_column(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     produce(kafka, topic, [("a", {"n": 1})])
@@ -176,7 +177,7 @@ def test_the_time_of_a_record_is_a_column(kafka: KafkaServer, store: S3Store, tm
     assert before <= written <= datetime.now(UTC)
 
 
-def test_bytes_are_given_as_they_are(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_bytes_are_given_as_they_are(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [("a", b"\x00\xff"), ("b", b""), ("c", None)])
     published(store, copied(kafka.source, topic, "value", format="bytes"), tmp_path)
@@ -194,7 +195,7 @@ def test_bytes_are_given_as_they_are(kafka: KafkaServer, store: S3Store, tmp_pat
     ],
 )
 def test_keys_are_read_by_their_format_and_lie_where_they_hash(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, key_format: str, written: bytes, read: object
+    kafka: KafkaServer, store: Store, tmp_path: Path, key_format: str, written: bytes, read: object
 ) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [(written, b"x")])
@@ -204,7 +205,7 @@ def test_keys_are_read_by_their_format_and_lie_where_they_hash(
 
 @pytest.mark.parametrize(("key_format", "key"), [("long", b"four"), ("string", b"\xff")])
 def test_a_key_of_another_format_is_refused_with_its_offset(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, key_format: str, key: bytes
+    kafka: KafkaServer, store: Store, tmp_path: Path, key_format: str, key: bytes
 ) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [(key, b"x")])
@@ -212,7 +213,7 @@ def test_a_key_of_another_format_is_refused_with_its_offset(
         published(store, copied(kafka.source, topic, "value", format="bytes", key_format=key_format), tmp_path)
 
 
-def test_avro_is_read_by_a_given_schema(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_avro_is_read_by_a_given_schema(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [("a", avro(FIRST, {"n": 1, "page": "home", "seen": AT})), ("b", None)])
     made = copied(kafka.source, topic, "n, page, seen", format="avro", schema=json.dumps(FIRST))
@@ -220,7 +221,7 @@ def test_avro_is_read_by_a_given_schema(kafka: KafkaServer, store: S3Store, tmp_
     assert set(result(store, 4)) == {("a", 1, "home", AT), ("b", None, None, None)}
 
 
-def test_avro_that_is_not_of_its_schema_is_refused(kafka: KafkaServer, store: S3Store, tmp_path: Path) -> None:
+def test_avro_that_is_not_of_its_schema_is_refused(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, [("a", avro(FIRST, {"n": 1, "page": "home", "seen": AT}) + b"\x00")])
     made = copied(kafka.source, topic, "n", format="avro", schema=json.dumps(FIRST))
@@ -229,7 +230,7 @@ def test_avro_that_is_not_of_its_schema_is_refused(kafka: KafkaServer, store: S3
 
 
 def test_avro_of_a_registry_is_read_by_each_writers_schema(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, registry: Registry
+    kafka: KafkaServer, store: Store, tmp_path: Path, registry: Registry
 ) -> None:
     topic = new_topic(kafka)
     client = SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": USER})
@@ -262,7 +263,7 @@ def test_avro_of_a_registry_is_read_by_each_writers_schema(
 
 
 def test_a_value_without_a_schema_of_the_registry_is_refused(
-    kafka: KafkaServer, store: S3Store, tmp_path: Path, registry: Registry
+    kafka: KafkaServer, store: Store, tmp_path: Path, registry: Registry
 ) -> None:
     topic = new_topic(kafka)
     registry.register(f"{topic}-value", json.dumps(FIRST))
@@ -272,7 +273,7 @@ def test_a_value_without_a_schema_of_the_registry_is_refused(
         published(store, made, tmp_path)
 
 
-def test_schemas_that_do_not_go_together_are_refused(kafka: KafkaServer, store: S3Store, registry: Registry) -> None:
+def test_schemas_that_do_not_go_together_are_refused(kafka: KafkaServer, store: Store, registry: Registry) -> None:
     topic = new_topic(kafka)
     registry.register(f"{topic}-value", json.dumps(FIRST))
     registry.register(f"{topic}-value", json.dumps(FIRST).replace('"int"', '"string"'))
@@ -281,7 +282,7 @@ def test_schemas_that_do_not_go_together_are_refused(kafka: KafkaServer, store: 
 
 
 def test_a_topic_that_the_registry_does_not_know_is_refused(
-    kafka: KafkaServer, store: S3Store, registry: Registry
+    kafka: KafkaServer, store: Store, registry: Registry
 ) -> None:
     topic = new_topic(kafka)
     with pytest.raises(Refused, match="the schema registry does not have it"):
@@ -289,7 +290,7 @@ def test_a_topic_that_the_registry_does_not_know_is_refused(
 
 
 def test_no_error_tells_a_secret(
-    kafka: KafkaServer, store: S3Store, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: KafkaServer, store: Store, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic(kafka)
     made = copied(kafka.source, topic, "n", format="avro")

@@ -16,7 +16,8 @@ from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
@@ -48,7 +49,7 @@ def seats(source: str, *, kept: bool = True, deletes: str = "seats IS NULL") -> 
 class Fleet:
     """Batches of flights and planes, and what one process makes of all of them up to now."""
 
-    def __init__(self, store: S3Store) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.planes: dict[str, int] = {}
         self.flown: list[tuple[str, int, int | None]] = []
@@ -102,7 +103,7 @@ class Fleet:
 
     def expire(self) -> None:
         """Remove every file of the table but the newest of each partition."""
-        store = S3Store(self._source)
+        store = store_at(self._source)
         keys = sorted(entry.key for entry in store.list("planes/"))
         for key, after in pairwise(keys):
             if key.partition("+")[0] == after.partition("+")[0]:
@@ -127,7 +128,7 @@ def read_of_planes(ref: BatchRef) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_is_new_is_read_and_all_planes_are_there(seed: int, store: S3Store) -> None:
+def test_what_is_new_is_read_and_all_planes_are_there(seed: int, store: Store) -> None:
     chosen, fleet = random.Random(seed), Fleet(store)
     for number in range(6):
         planes = {
@@ -142,7 +143,7 @@ def test_what_is_new_is_read_and_all_planes_are_there(seed: int, store: S3Store)
             fleet.expire()
 
 
-def test_the_proof_accepts_what_is_kept_and_says_how_much_was_read(store: S3Store, tmp_path: Path) -> None:
+def test_the_proof_accepts_what_is_kept_and_says_how_much_was_read(store: Store, tmp_path: Path) -> None:
     fleet = Fleet(store)
     for planes in ({"N1": 10, "N2": 20}, {"N2": None, "N3": 30}):
         fleet.land(["N1", "N2", "N3"], planes)
@@ -150,7 +151,7 @@ def test_the_proof_accepts_what_is_kept_and_says_how_much_was_read(store: S3Stor
     fleet.check()
 
 
-def test_a_table_that_is_read_whole_deletes_too(store: S3Store) -> None:
+def test_a_table_that_is_read_whole_deletes_too(store: Store) -> None:
     fleet = Fleet(store)
     for planes in ({"N1": 10, "N2": 20}, {"N2": None, "N3": 30}, {}):
         fleet.land(["N1", "N2", "N3"], planes)
@@ -159,7 +160,7 @@ def test_a_table_that_is_read_whole_deletes_too(store: S3Store) -> None:
     assert read_of_planes(ref) == 4
 
 
-def test_a_table_may_be_kept_from_some_batch_on_and_again_later(store: S3Store) -> None:
+def test_a_table_may_be_kept_from_some_batch_on_and_again_later(store: Store) -> None:
     fleet, read = Fleet(store), []
     for number, kept in enumerate([False, True, True, False, True, True]):
         fleet.land(["N1", "N2", "N3"], {f"N{number}": number, "N3": None if number % 2 else number})
@@ -169,7 +170,7 @@ def test_a_table_may_be_kept_from_some_batch_on_and_again_later(store: S3Store) 
     assert read == [2, 4, 2, 7, 9, 2]
 
 
-def test_what_deletes_does_not_change_in_between(store: S3Store) -> None:
+def test_what_deletes_does_not_change_in_between(store: Store) -> None:
     fleet = Fleet(store)
     fleet.land(["N1"], {"N1": 10, "N2": 20})
     fleet.batch()
@@ -186,7 +187,7 @@ def test_what_deletes_does_not_change_in_between(store: S3Store) -> None:
     assert fleet.rows("held", "tail", "seats") == sorted(fleet.planes.items())
 
 
-def test_records_that_expired_before_they_were_read_are_lost(store: S3Store) -> None:
+def test_records_that_expired_before_they_were_read_are_lost(store: Store) -> None:
     fleet = Fleet(store)
     fleet.land(["N1"], {tail: 1 for tail in TAILS})
     fleet.batch()
@@ -197,7 +198,7 @@ def test_records_that_expired_before_they_were_read_are_lost(store: S3Store) -> 
         fleet.plan()
 
 
-def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store: S3Store) -> None:
+def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store: Store) -> None:
     fleet = Fleet(store)
     fleet.land(TAILS[:4], {"N1": 1, "N2": 2})
     fleet.batch()
@@ -212,7 +213,7 @@ def test_a_kept_table_that_is_not_kept_and_kept_again_has_all_its_records(store:
 
 @pytest.mark.parametrize("left_out", [False, True])
 def test_a_table_that_is_read_whole_and_whose_oldest_files_expired_is_refused_until_that_is_accepted(
-    left_out: bool, store: S3Store
+    left_out: bool, store: Store
 ) -> None:
     fleet = Fleet(store)
     fleet.land(TAILS, {tail: 1 for tail in TAILS})

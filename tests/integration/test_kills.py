@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from demo.landing import land, raw
 from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.s3 import storage_options
 from tests.forked import coset
 from tests.killed import POINTS, arm
@@ -43,7 +43,7 @@ def counted() -> list[tuple[str | None, int, int]]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+def test_a_run_killed_at(point: str, source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
     killed = _run(source, store, *_runner(point), killed_at=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
@@ -52,7 +52,7 @@ def test_a_run_killed_at(point: str, source: str, store: S3Store, counted: list[
 
 
 def test_a_run_killed_with_its_spark_job_in_the_middle(
-    source: str, store: S3Store, counted: list[tuple[str | None, int, int]]
+    source: str, store: Store, counted: list[tuple[str | None, int, int]]
 ) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "cli.main", *_arguments(store, *_SPARK)],
@@ -69,14 +69,14 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
     _finish_and_compare(source, store, counted)
 
 
-def test_a_run_killed_again_and_again(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+def test_a_run_killed_again_and_again(source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
     for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
         killed = _run(source, store, *_runner(point), killed_at=point)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     _finish_and_compare(source, store, counted)
 
 
-def _finish_and_compare(source: str, store: S3Store, counted: list[tuple[str | None, int, int]]) -> None:
+def _finish_and_compare(source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
     finished = _run(source, store, *_NO_SPARK)
     assert finished.returncode == 0, finished.stderr
     again = _run(source, store, *_NO_SPARK)
@@ -96,11 +96,11 @@ def _runner(point: str) -> tuple[str, str]:
     return _SPARK if point.startswith("job.") else _NO_SPARK
 
 
-def _first_files(store: S3Store) -> bool:
+def _first_files(store: Store) -> bool:
     return any(True for _ in store.list("tables/flights_counted/data/"))
 
 
-def _run(source: str, store: S3Store, *words: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(source: str, store: Store, *words: str, killed_at: str | None = None) -> subprocess.CompletedProcess[str]:
     return coset(
         *_arguments(store, *words),
         environment=os.environ | {"FLIGHTS_SOURCE": source},
@@ -108,5 +108,5 @@ def _run(source: str, store: S3Store, *words: str, killed_at: str | None = None)
     )
 
 
-def _arguments(store: S3Store, *words: str) -> list[str]:
+def _arguments(store: Store, *words: str) -> list[str]:
     return ["run", *words, _PIPELINE, "--store", store.root, "--groups", "1"]

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.s3 import storage_options
 from tests.forked import coset
 from tests.killed import arm
@@ -26,7 +26,7 @@ _POINTS = {"group-1.before": 1, "group-1.after": 2, "group-2.before": 2, "group-
 
 
 @pytest.mark.parametrize(("point", "done"), _POINTS.items())
-def test_a_run_killed_at(point: str, done: int, store: S3Store, tmp_path: Path) -> None:
+def test_a_run_killed_at(point: str, done: int, store: Store, tmp_path: Path) -> None:
     keys, pages = ([f"{name}-{number % count}" for number in range(300)] for name, count in (("k", 31), ("page", 47)))
     source = f"{store.root}/topics"
     land_table(pa.table({"k": keys, "page": pages}), "views", source, key="k", partitions=5)

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from demo.landing import land, raw
 from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
 from sources.s3 import storage_options
 from tests.forked import coset
@@ -41,7 +41,7 @@ def airports() -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("point", _POINTS)
-def test_a_run_killed_at(point: str, source: str, store: S3Store, airports: list[tuple[str, int, int]]) -> None:
+def test_a_run_killed_at(point: str, source: str, store: Store, airports: list[tuple[str, int, int]]) -> None:
     environment = os.environ | {"FLIGHTS_SOURCE": source}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--groups", "1")
     killed = coset(*words, environment=environment, first=partial(arm, point))

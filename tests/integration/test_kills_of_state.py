@@ -15,7 +15,7 @@ from cli.pipelines import load
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.forked import coset
 from tests.histories import Click, History
 from tests.killed import arm
@@ -26,7 +26,7 @@ _POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after",
 
 
 @pytest.mark.parametrize("point", _POINTS)
-def test_a_run_killed_at(point: str, store: S3Store, tmp_path: Path) -> None:
+def test_a_run_killed_at(point: str, store: Store, tmp_path: Path) -> None:
     environment = os.environ | {"DELAYS_SOURCE": f"{store.root}/topics"}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))
     history = History(store, tmp_path, kept_pipeline)
@@ -51,7 +51,7 @@ def kept_pipeline(source: str, _: int) -> Pipeline:
         return load(_PIPELINE)
 
 
-def kept(store: S3Store, step: str) -> dict[str, int]:
+def kept(store: Store, step: str) -> dict[str, int]:
     """How often each key was counted."""
     ledger = Ledger(store, "kept")
     with rows_kept(ledger, kept_state(ledger, step)) as rows:

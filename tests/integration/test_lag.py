@@ -17,7 +17,7 @@ from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
 from tests.landed import land_file
@@ -30,7 +30,7 @@ _LABELS = r'\{([a-z]+="(?:[^"\\\n]|\\[\\"n])*",?)*\}'
 _LINE = re.compile(rf"# (TYPE|UNIT|HELP) (coset_[a-z_]+) (.+)|(coset_[a-z_]+){_LABELS} -?[0-9.]+(e[+-]?[0-9]+)?")
 
 
-def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
+def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counted.py"
     file.write_text(
         "from partitioning import Pipeline\n"
@@ -41,12 +41,12 @@ def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [words[0], str(file), "--store", store.root, *words[1:]])
 
 
-def last(store: S3Store) -> Ends:
+def last(store: Store) -> Ends:
     ledger = Ledger(store, "counted")
     return ends_after(ledger, ledger.standing().published)
 
 
-def behind(store: S3Store, made: Pipeline | None = None, later: float = 0) -> Progress:
+def behind(store: Store, made: Pipeline | None = None, later: float = 0) -> Progress:
     now = datetime.now(UTC) + timedelta(seconds=later)
     (one,) = progress(made or counted(store), last(store), now).partitions
     return one
@@ -57,7 +57,7 @@ def metric(text: str, name: str) -> float:
     return float(value)
 
 
-def test_lag_counts_the_records_that_wait_and_since_when(store: S3Store, tmp_path: Path) -> None:
+def test_lag_counts_the_records_that_wait_and_since_when(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     before = behind(store, later=100)
     assert (before.committed, before.latest, before.lag) == (None, 10, 5)
@@ -72,7 +72,7 @@ def test_lag_counts_the_records_that_wait_and_since_when(store: S3Store, tmp_pat
     assert 999 <= after.lag_seconds < 1060
 
 
-def test_a_file_that_was_read_in_part_still_waits(store: S3Store, tmp_path: Path) -> None:
+def test_a_file_that_was_read_in_part_still_waits(store: Store, tmp_path: Path) -> None:
     land(store, [0, 1, 2, 3])
     made = counted(store, "dense")
     published(store, made, tmp_path, Settings(limit=1))
@@ -80,7 +80,7 @@ def test_a_file_that_was_read_in_part_still_waits(store: S3Store, tmp_path: Path
     assert (behind(store, made, later=50).lag_seconds or 0) >= 49
 
 
-def test_a_table_lags_by_what_landed_since_it_was_read(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_lags_by_what_landed_since_it_was_read(store: Store, tmp_path: Path) -> None:
     made = Pipeline("counted", source=f"{store.root}/topics")
     made.table("views", key="ad", partitions=1).select("n").write("counted")
     land(store, [0, 1])
@@ -90,7 +90,7 @@ def test_a_table_lags_by_what_landed_since_it_was_read(store: S3Store, tmp_path:
     assert behind(store, made).lag == 1
 
 
-def test_where_it_is_not_known_how_far_records_have_landed_there_is_no_lag(store: S3Store, tmp_path: Path) -> None:
+def test_where_it_is_not_known_how_far_records_have_landed_there_is_no_lag(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     published(store, counted(store), tmp_path)
     land(store, [500])
@@ -103,7 +103,7 @@ def test_where_it_is_not_known_how_far_records_have_landed_there_is_no_lag(store
     assert made.wrong is not None
 
 
-def test_status_shows_both(store: S3Store, tmp_path: Path) -> None:
+def test_status_shows_both(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     shown = coset(store, tmp_path, "status")
     assert re.search(r"views-0 +none yet +10 +5 +\d+ s", shown.stdout), shown.output
@@ -118,7 +118,7 @@ def test_status_shows_both(store: S3Store, tmp_path: Path) -> None:
     assert one["lag_seconds"] >= 0
 
 
-def test_metrics_are_openmetrics_text(store: S3Store, tmp_path: Path) -> None:
+def test_metrics_are_openmetrics_text(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     published(store, counted(store), tmp_path)
     land(store, [10, 12])
@@ -138,7 +138,7 @@ def test_metrics_are_openmetrics_text(store: S3Store, tmp_path: Path) -> None:
     assert 'coset_lag_records{pipeline="counted",stream="views",partition="0"} 2' in lines
 
 
-def test_metrics_say_where_what_is_not_read_any_more_stands(store: S3Store, tmp_path: Path) -> None:
+def test_metrics_say_where_what_is_not_read_any_more_stands(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     made = counted(store)
     made.stream("clicks", key="ad", partitions=1).write("clicked")
@@ -150,7 +150,7 @@ def test_metrics_say_where_what_is_not_read_any_more_stands(store: S3Store, tmp_
     assert "`coset_unread_offset`" in PAGE
 
 
-def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: S3Store, tmp_path: Path) -> None:
+def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: Store, tmp_path: Path) -> None:
     land(store, FIRST)
     published(store, counted(store), tmp_path)
     land(store, [12, 12])
@@ -163,6 +163,6 @@ def test_metrics_of_what_is_wrong_say_so_and_what_is_known(store: S3Store, tmp_p
 
 
 @pytest.mark.parametrize("words", [("metrics",), ("status", "--json")])
-def test_before_anything_is_planned(store: S3Store, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_before_anything_is_planned(store: Store, tmp_path: Path, words: tuple[str, ...]) -> None:
     land(store, FIRST)
     assert coset(store, tmp_path, *words).exit_code == 0

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from demo.s3_server import S3Server
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Layout, Stream
@@ -22,7 +22,7 @@ from tests.landed import land_file, land_table
 VIEWS = pa.table({"ad": ["a", "b", "c", "d", "e"], "shown": pa.array([1, 2, 3, 4, 5], pa.int32())})
 
 
-def views(store: S3Store, **declared: Any) -> Stream:
+def views(store: Store, **declared: Any) -> Stream:
     given: dict[str, Any] = {"name": "views", "source": store.root, "key": "ad", "partitions": 2} | declared
     return Stream(**given)
 
@@ -35,7 +35,7 @@ def refusal(*streams: Stream) -> str:
     return str(caught.value)
 
 
-def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: S3Store) -> None:
+def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: Store) -> None:
     land_table(VIEWS, "views", store.root, key="ad", partitions=2, files=2)
     land_table(VIEWS, "views", store.root, key="ad", partitions=2)
     (found,) = discover([views(store)])
@@ -51,13 +51,13 @@ def test_files_are_found_by_partition_in_the_order_of_their_offsets(store: S3Sto
             assert (file.size, file.etag) == (entry.size, entry.etag)
 
 
-def test_a_partition_without_files_is_empty(store: S3Store) -> None:
+def test_a_partition_without_files_is_empty(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 1, 7)
     (found,) = discover([views(store, partitions=3)])
     assert [(each.beginning, each.end) for each in found.partitions] == [(0, 0), (7, 12), (0, 0)]
 
 
-def test_a_file_without_records_is_ignored(store: S3Store) -> None:
+def test_a_file_without_records_is_ignored(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     land_file(VIEWS.slice(0, 0).rename_columns(["other", "names"]), "views", store.root, 0, 99)
     (found,) = discover([views(store)])
@@ -65,7 +65,7 @@ def test_a_file_without_records_is_ignored(store: S3Store) -> None:
     assert found.columns[0].name == "ad"
 
 
-def test_offsets_are_read_where_the_footer_has_no_statistics(store: S3Store) -> None:
+def test_offsets_are_read_where_the_footer_has_no_statistics(store: Store) -> None:
     sink = io.BytesIO()
     pq.write_table(VIEWS.append_column("_offset", pa.array(range(3, 8), pa.int64())), sink, write_statistics=False)
     store.put("views/partition=0/views+0+0000000003.parquet", sink.getvalue())
@@ -73,7 +73,7 @@ def test_offsets_are_read_where_the_footer_has_no_statistics(store: S3Store) -> 
     assert (found.partitions[0].beginning, found.partitions[0].end) == (3, 8)
 
 
-def test_an_unknown_stream_is_refused_with_the_streams_there_are(store: S3Store) -> None:
+def test_an_unknown_stream_is_refused_with_the_streams_there_are(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     land_file(VIEWS, "clicks", store.root, 0, 0)
     said = refusal(views(store, name="veiws"))
@@ -81,7 +81,7 @@ def test_an_unknown_stream_is_refused_with_the_streams_there_are(store: S3Store)
     assert "streams there: clicks, views" in said
 
 
-def test_an_object_that_is_no_parquet_is_refused(store: S3Store) -> None:
+def test_an_object_that_is_no_parquet_is_refused(store: Store) -> None:
     store.put("views/partition=0/views+0+0000000000.parquet", b'{"ad": "a"}\n' * 20)
     said = refusal(views(store))
     assert "truncated or no Parquet" in said
@@ -89,7 +89,7 @@ def test_an_object_that_is_no_parquet_is_refused(store: S3Store) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 3, 0.5, -1])
-def test_a_truncated_file_is_refused(store: S3Store, kept: float) -> None:
+def test_a_truncated_file_is_refused(store: Store, kept: float) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     key = "views/partition=0/views+0+0000000000.parquet"
     data = store.get(key)
@@ -109,7 +109,7 @@ def test_a_truncated_file_is_refused(store: S3Store, kept: float) -> None:
         "partition=0/more/views+0+0000000000.parquet",
     ],
 )
-def test_a_name_that_cannot_be_read_is_refused(store: S3Store, name: str) -> None:
+def test_a_name_that_cannot_be_read_is_refused(store: Store, name: str) -> None:
     store.put(f"views/{name}", b"")
     said = refusal(views(store))
     assert "the file's name cannot be read" in said
@@ -125,7 +125,7 @@ BESIDE = (
 
 
 @pytest.mark.parametrize("layout", ["partition", "time"])
-def test_objects_whose_names_begin_with_an_underscore_or_a_dot_are_passed_over(store: S3Store, layout: str) -> None:
+def test_objects_whose_names_begin_with_an_underscore_or_a_dot_are_passed_over(store: Store, layout: str) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     (alone,) = discover((views(store, layout=Layout(layout)),))
     for name in BESIDE:
@@ -135,18 +135,18 @@ def test_objects_whose_names_begin_with_an_underscore_or_a_dot_are_passed_over(s
     assert discover((views(store, layout=Layout(layout)),)) == (alone,)
 
 
-def test_a_stream_without_other_objects_has_no_files(store: S3Store) -> None:
+def test_a_stream_without_other_objects_has_no_files(store: Store) -> None:
     store.put("views/partition=0/_SUCCESS", b"")
     assert "no file lies in a folder views/partition=<n>/" in refusal(views(store))
 
 
-def test_a_stream_whose_own_name_begins_with_an_underscore_is_read(store: S3Store) -> None:
+def test_a_stream_whose_own_name_begins_with_an_underscore_is_read(store: Store) -> None:
     land_file(VIEWS, "_views", store.root, 0, 0)
     (found,) = discover((replace(views(store), name="_views"),))
     assert found.partitions[0].end == len(VIEWS)
 
 
-def test_a_partition_beyond_the_declared_count_is_refused(store: S3Store) -> None:
+def test_a_partition_beyond_the_declared_count_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 2, 0)
     assert "partition 2 is beyond the 2 partitions that are declared" in refusal(views(store))
 
@@ -158,7 +158,7 @@ def test_a_partition_beyond_the_declared_count_is_refused(store: S3Store) -> Non
         ("clicks+0+0000000000", "the file's name says stream 'clicks', its folder 'views'"),
     ],
 )
-def test_a_name_that_disagrees_with_its_folder_is_refused(store: S3Store, name: str, said: str) -> None:
+def test_a_name_that_disagrees_with_its_folder_is_refused(store: Store, name: str, said: str) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     data = store.get("views/partition=0/views+0+0000000000.parquet")
     assert data is not None
@@ -166,17 +166,17 @@ def test_a_name_that_disagrees_with_its_folder_is_refused(store: S3Store, name: 
     assert said in refusal(views(store))
 
 
-def test_a_name_that_disagrees_with_the_first_offset_is_refused(store: S3Store) -> None:
+def test_a_name_that_disagrees_with_the_first_offset_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=range(6, 11))
     assert "the file's name says first offset 5, its records 6" in refusal(views(store))
 
 
-def test_a_gap_inside_a_file_is_refused(store: S3Store) -> None:
+def test_a_gap_inside_a_file_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 8, 9, 10])
     assert "5 records have the offsets [5,11): a gap" in refusal(views(store))
 
 
-def test_a_duplicate_inside_a_file_is_refused(store: S3Store) -> None:
+def test_a_duplicate_inside_a_file_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=[5, 6, 6, 7, 8])
     assert "5 records have the offsets [5,9): a duplicate" in refusal(views(store))
 
@@ -188,14 +188,14 @@ def test_a_duplicate_inside_a_file_is_refused(store: S3Store) -> None:
         (3, "overlap: two files hold views-1@[3,5)"),
     ],
 )
-def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: S3Store, second: int, said: str) -> None:
+def test_a_gap_or_overlap_between_files_is_refused_with_both_files(store: Store, second: int, said: str) -> None:
     uris = [land_file(VIEWS, "views", store.root, 1, first) for first in (0, second)]
     told = refusal(views(store))
     assert said in told
     assert all(uri in told for uri in uris)
 
 
-def test_two_files_with_the_same_records_are_refused(store: S3Store) -> None:
+def test_two_files_with_the_same_records_are_refused(store: Store) -> None:
     uri = land_file(VIEWS, "views", store.root, 1, 0)
     data = store.get(uri.removeprefix(f"{store.root}/"))
     assert data is not None
@@ -204,7 +204,7 @@ def test_two_files_with_the_same_records_are_refused(store: S3Store) -> None:
     assert "duplicate: two files hold views-1@[0,5)" in refusal(views(store))
 
 
-def test_a_small_file_inside_a_large_one_is_one_overlap(store: S3Store) -> None:
+def test_a_small_file_inside_a_large_one_is_one_overlap(store: Store) -> None:
     land_file(pa.concat_tables([VIEWS, VIEWS]), "views", store.root, 0, 0)
     land_file(VIEWS.slice(0, 2), "views", store.root, 0, 3)
     land_file(VIEWS, "views", store.root, 0, 10)
@@ -213,14 +213,14 @@ def test_a_small_file_inside_a_large_one_is_one_overlap(store: S3Store) -> None:
     assert "gap" not in said
 
 
-def test_a_missing_key_column_is_refused_with_the_columns_there_are(store: S3Store) -> None:
+def test_a_missing_key_column_is_refused_with_the_columns_there_are(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     said = refusal(views(store, key="advert"))
     assert "there is no key column 'advert'" in said
     assert "there are ad, shown, _offset" in said
 
 
-def test_a_missing_or_mistyped_offset_column_is_refused(store: S3Store) -> None:
+def test_a_missing_or_mistyped_offset_column_is_refused(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     assert "there is no offset column 'place'" in refusal(views(store, offset="place"))
     assert "offset column 'shown' is INTEGER, not BIGINT" in refusal(views(store, offset="shown"))
@@ -245,9 +245,7 @@ def test_a_missing_or_mistyped_offset_column_is_refused(store: S3Store) -> None:
         ("bytes", pa.string(), False),
     ],
 )
-def test_the_key_column_must_fit_the_key_format(
-    store: S3Store, key_format: str, type_: pa.DataType, fits: bool
-) -> None:
+def test_the_key_column_must_fit_the_key_format(store: Store, key_format: str, type_: pa.DataType, fits: bool) -> None:
     land_file(pa.table({"ad": pa.nulls(3, type_)}), "views", store.root, 0, 0)
     stream = views(store, key_format=KeyFormat(key_format))
     if fits:
@@ -256,7 +254,7 @@ def test_the_key_column_must_fit_the_key_format(
         assert f"under key format {key_format!r}" in refusal(stream)
 
 
-def test_files_with_other_columns_are_refused_with_both_types(store: S3Store) -> None:
+def test_files_with_other_columns_are_refused_with_both_types(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     other = VIEWS.set_column(1, "shown", VIEWS["shown"].cast(pa.string())).append_column("new", VIEWS["ad"])
     land_file(other, "views", store.root, 1, 0)
@@ -268,7 +266,7 @@ def test_files_with_other_columns_are_refused_with_both_types(store: S3Store) ->
     assert "partition=1" in said
 
 
-def test_all_findings_of_all_streams_come_at_once(store: S3Store) -> None:
+def test_all_findings_of_all_streams_come_at_once(store: Store) -> None:
     land_file(VIEWS, "views", store.root, 0, 5, offsets=[6, 7, 8, 9, 11])
     store.put("views/partition=1/views+1+0000000000.parquet", b"no")
     with pytest.raises(Refused) as caught:
@@ -277,7 +275,7 @@ def test_all_findings_of_all_streams_come_at_once(store: S3Store) -> None:
 
 
 def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
-    s3: S3Server, store: S3Store, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     proxy = FaultProxy(s3.environment["AWS_ENDPOINT_URL"])
@@ -298,7 +296,7 @@ def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
     ],
 )
 def test_a_store_that_gives_nothing_is_named(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: type[CosetError], said: str
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: type[CosetError], said: str
 ) -> None:
     land_file(VIEWS, "views", store.root, 0, 0)
     monkeypatch.setenv(name, value)
@@ -306,5 +304,5 @@ def test_a_store_that_gives_nothing_is_named(
         discover([views(store)])
 
 
-def test_a_missing_bucket_is_named(store: S3Store) -> None:
+def test_a_missing_bucket_is_named(store: Store) -> None:
     assert "there is no bucket 'nowhere'" in refusal(views(store, source="s3://nowhere/topics"))

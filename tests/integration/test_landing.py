@@ -10,31 +10,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from demo.landing import STREAMS, land, raw
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
-from sources.s3 import filesystem, split
+from sources.files import Files
 
 
 @pytest.fixture(scope="module")
-def landed(s3: object) -> tuple[S3Store, list[Mapping[str, int]]]:
+def landed(s3: object) -> tuple[Store, list[Mapping[str, int]]]:
     """A store with all three parts, and what landing each part said."""
     source = "s3://test/landing/topics"
-    return S3Store(source), [land(part, source) for part in range(3)]
+    return store_at(source), [land(part, source) for part in range(3)]
 
 
 @pytest.fixture(scope="module")
-def partitions(landed: tuple[S3Store, list[Mapping[str, int]]]) -> dict[tuple[str, int], pa.Table]:
+def partitions(landed: tuple[Store, list[Mapping[str, int]]]) -> dict[tuple[str, int], pa.Table]:
     """What lies in each stream partition, file after file."""
     store, _ = landed
     tables: dict[tuple[str, int], list[pa.Table]] = {}
     for stream in STREAMS:
         for entry in store.list(f"{stream}/partition="):
             partition = int(entry.key.split("partition=")[1].split("/")[0])
-            path = "/".join(split(f"{store.root}/{entry.key}"))
-            tables.setdefault((stream, partition), []).append(
-                pq.read_table(path, filesystem=filesystem(), partitioning=None)
-            )
+            tables.setdefault((stream, partition), []).append(pq.read_table(Files().open(f"{store.root}/{entry.key}")))
     return {key: pa.concat_tables(found) for key, found in tables.items()}
 
 
@@ -82,12 +80,12 @@ def test_landing_a_part_again_changes_nothing(landed) -> None:
     assert Counter(store.list("")) == before
 
 
-def test_a_part_is_refused_before_the_one_that_it_follows(store: S3Store) -> None:
+def test_a_part_is_refused_before_the_one_that_it_follows(store: Store) -> None:
     with pytest.raises(Refused, match="land part 0 first"):
         land(1, store.root)
     assert list(store.list("")) == []
 
 
-def test_a_part_that_does_not_exist_is_refused(store: S3Store) -> None:
+def test_a_part_that_does_not_exist_is_refused(store: Store) -> None:
     with pytest.raises(Refused, match="there is no part 3"):
         land(3, store.root)

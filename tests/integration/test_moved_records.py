@@ -18,7 +18,7 @@ from batches.runners.spark import Spark
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.s3 import storage_options
 from tests.landed import land_table
 from tests.running import run_and_publish
@@ -141,7 +141,7 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "tasks(3)"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: S3Store, tmp_path: Path) -> None:
+def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES[name]
     pipeline = planned_over(store, build)
     ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=scheme, groups=2))
@@ -151,7 +151,7 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str, store: S3Store, tmp
 
 
 @pytest.mark.parametrize("runner", [lambda: Spark("local[2]"), lambda: Local(2)], ids=["spark", "two processes"])
-def test_whoever_runs_it(runner: Callable[[], Runner], store: S3Store, tmp_path: Path) -> None:
+def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES["joined after both have moved"]
     ref, _ = steps.plan(planned_over(store, build), store.root, Settings.parse(scheme="elastic(2)", groups=2))
     assert ref is not None
@@ -159,7 +159,7 @@ def test_whoever_runs_it(runner: Callable[[], Runner], store: S3Store, tmp_path:
     assert published(store) == direct(sql)
 
 
-def planned_over(store: S3Store, build: Build) -> Pipeline:
+def planned_over(store: Store, build: Build) -> Pipeline:
     """The pipeline, over streams that have landed."""
     source = f"{store.root}/topics"
     pipeline = Pipeline("moved", source=source)
@@ -173,7 +173,7 @@ def planned_over(store: S3Store, build: Build) -> Pipeline:
     return pipeline
 
 
-def published(store: S3Store) -> list[tuple[object, ...]]:
+def published(store: Store) -> list[tuple[object, ...]]:
     rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
@@ -185,7 +185,7 @@ def direct(sql: str) -> list[tuple[object, ...]]:
         return sorted(connection.execute(sql).fetchall(), key=str)
 
 
-def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: S3Store, tmp_path: Path) -> None:
+def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: Store, tmp_path: Path) -> None:
     build, _ = PIPELINES["KAFKA-7294: only the re-keyed side moves"]
     ref, _ = steps.plan(planned_over(store, build), store.root)
     assert ref is not None

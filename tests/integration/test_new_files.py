@@ -18,7 +18,8 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan
 from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.ends import What
 from partitioning.model.plan import Plan
@@ -33,39 +34,39 @@ from tests.running import run_and_publish
 PARTITIONS, FILES, ROWS = 3, 30, 2
 
 
-def views(store: S3Store, table: bool = False) -> Pipeline:
+def views(store: Store, table: bool = False) -> Pipeline:
     made = Pipeline("seen", source=f"{store.root}/topics")
     declare = made.table if table else made.stream
     declare("views", key="ad", partitions=PARTITIONS, hash="opaque").select("n").write("seen")
     return made
 
 
-def land(store: S3Store, partition: int, first: int, rows: int = ROWS) -> str:
+def land(store: Store, partition: int, first: int, rows: int = ROWS) -> str:
     table = pa.table({"ad": [f"{partition}-{first + n}" for n in range(rows)], "n": list(range(rows))})
     return land_file(table, "views", f"{store.root}/topics", partition, first)
 
 
-def published(store: S3Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> Plan:
+def published(store: Store, made: Pipeline, docs: Path, settings: Settings = DEFAULTS) -> Plan:
     ref, sentence = steps.plan(made, store.root, settings)
     assert ref is not None, sentence
     run_and_publish(ref, docs)
     return ref.load()[1]
 
 
-def next_plan(store: S3Store, made: Pipeline) -> Plan:
+def next_plan(store: Store, made: Pipeline) -> Plan:
     plan = preview(made, store).plan
     assert plan is not None
     return plan
 
 
-def last(store: S3Store) -> Plan:
+def last(store: Store) -> Plan:
     plan = Ledger(store, "seen").standing().published
     assert plan is not None
     return plan
 
 
 @pytest.fixture
-def landed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A published batch of many files, of which one listing gives only ten."""
     for partition in range(PARTITIONS):
         for number in range(FILES):
@@ -99,7 +100,7 @@ def requests(proxy: FaultProxy) -> Requests:
 
 
 def test_only_footers_of_new_files_are_read_and_only_from_where_a_partition_was_read(
-    landed: S3Store, requests: Requests
+    landed: Store, requests: Requests
 ) -> None:
     made, plan = views(landed), last(landed)
     one_file = requests.opened(lambda: discover(made.streams)) // (PARTITIONS * FILES)
@@ -118,7 +119,7 @@ def test_only_footers_of_new_files_are_read_and_only_from_where_a_partition_was_
 
 
 def test_a_partition_that_had_nothing_to_read_goes_on_where_it_was(
-    landed: S3Store, requests: Requests, tmp_path: Path
+    landed: Store, requests: Requests, tmp_path: Path
 ) -> None:
     made = views(landed)
     for _ in range(2):
@@ -132,9 +133,7 @@ def test_a_partition_that_had_nothing_to_read_goes_on_where_it_was(
     assert str(next_plan(landed, made).ranges()[0]) == "views-0@[60,62)"
 
 
-def test_a_file_that_was_read_in_part_is_taken_from_the_plan(
-    store: S3Store, requests: Requests, tmp_path: Path
-) -> None:
+def test_a_file_that_was_read_in_part_is_taken_from_the_plan(store: Store, requests: Requests, tmp_path: Path) -> None:
     file = land(store, 0, 0, rows=10)
     made = views(store)
     plan = published(store, made, tmp_path, Settings(limit=4))
@@ -145,7 +144,7 @@ def test_a_file_that_was_read_in_part_is_taken_from_the_plan(
 
 
 def test_of_a_table_only_what_is_new_is_opened_though_all_is_read(
-    store: S3Store, requests: Requests, tmp_path: Path
+    store: Store, requests: Requests, tmp_path: Path
 ) -> None:
     for number in range(5):
         land(store, 0, number * ROWS)
@@ -158,7 +157,7 @@ def test_of_a_table_only_what_is_new_is_opened_though_all_is_read(
     assert len(later.streams[0].partitions[0].files) == 6
 
 
-def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: S3Store, tmp_path: Path) -> None:
+def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: Store, tmp_path: Path) -> None:
     made = views(store)
     land(store, 0, 9_999_999_998)
     published(store, made, tmp_path)
@@ -170,7 +169,7 @@ def test_names_longer_than_ten_digits_are_seen_behind_shorter_ones(store: S3Stor
     assert str(next_plan(store, made).ranges()[0]) == "views-0@[10000000002,10000000004)"
 
 
-def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: S3Store, tmp_path: Path) -> None:
+def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: Store, tmp_path: Path) -> None:
     made = views(store)
     land(store, 0, 2_000_000_000)
     gone = land(store, 0, 2_000_000_002)
@@ -181,7 +180,7 @@ def test_of_long_names_too_the_file_that_was_read_last_may_be_gone(store: S3Stor
 
 
 def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_that_they_are_the_same(
-    landed: S3Store, tmp_path: Path
+    landed: Store, tmp_path: Path
 ) -> None:
     plan = last(landed)
     erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
@@ -199,15 +198,13 @@ def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_
     assert str(next_plan(landed, views(landed)).ranges()[0]) == "views-0@[70,72)"
 
 
-def test_a_name_that_cannot_be_read_is_refused_where_it_is_new(landed: S3Store) -> None:
+def test_a_name_that_cannot_be_read_is_refused_where_it_is_new(landed: Store) -> None:
     landed.put("topics/views/partition=1/views+1+0000000900.json", b"")
     with pytest.raises(Exception, match=re.escape("the file's name cannot be read")):
         discover(views(landed).streams, last(landed).ends)
 
 
-def test_the_audit_lists_planned_files_from_the_first_one_on(
-    landed: S3Store, requests: Requests, tmp_path: Path
-) -> None:
+def test_the_audit_lists_planned_files_from_the_first_one_on(landed: Store, requests: Requests, tmp_path: Path) -> None:
     file = land(landed, 1, FILES * ROWS)
     plan = next_plan(landed, views(landed))
     assert requests.listed(lambda: list(not_as_planned(plan.streams, Replan("seen")))) == PARTITIONS
@@ -217,7 +214,7 @@ def test_the_audit_lists_planned_files_from_the_first_one_on(
     assert (finding.what, finding.where) == ("the file is gone since the batch was planned", file)
 
 
-def test_a_listing_of_all_gives_all(landed: S3Store) -> None:
-    there = [found.entry for found in listed(S3Store(f"{landed.root}/topics"), "views", {})]
-    assert there == list(S3Store(f"{landed.root}/topics").list("views/partition="))
+def test_a_listing_of_all_gives_all(landed: Store) -> None:
+    there = [found.entry for found in listed(store_at(f"{landed.root}/topics"), "views", {})]
+    assert there == list(store_at(f"{landed.root}/topics").list("views/partition="))
     assert len(there) == PARTITIONS * FILES

@@ -13,7 +13,7 @@ from batches.backfills.backfill import backfill
 from cli.pipelines import load
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
@@ -29,7 +29,7 @@ BESIDE = (*LOCAL, "--wait-for-live", "0")
 
 
 @pytest.fixture
-def file(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A pipeline in a file that no folder of pipelines has, its name not that of the file; two published batches."""
     monkeypatch.setenv("CLICKS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -52,17 +52,17 @@ def written(file: Path, aggregates: str, more: str = "") -> None:
     )
 
 
-def landed(store: S3Store, batch: int) -> None:
+def landed(store: Store, batch: int) -> None:
     clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
     land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=2)
 
 
-def first_file(store: S3Store) -> str:
+def first_file(store: Store) -> str:
     """The key of a file that batch 0 has read."""
     return min(entry.key for entry in store.list("topics/clicks/partition=0/"))
 
 
-def spoiled(store: S3Store, key: str) -> bytes:
+def spoiled(store: Store, key: str) -> bytes:
     """Put something else there; what it was."""
     data = store.get(key)
     assert data is not None
@@ -70,7 +70,7 @@ def spoiled(store: S3Store, key: str) -> bytes:
     return data
 
 
-def repaired(store: S3Store, identity: int) -> None:
+def repaired(store: Store, identity: int) -> None:
     """Land the first file of partition 0 anew, with another identity in each record."""
     plan = Ledger(store, "clicked").plan(0)
     assert plan is not None
@@ -84,7 +84,7 @@ def _clicks() -> list[Click]:
     return [Click(f"key-{key}", key, 0) for key in range(10)]
 
 
-def _keys(store: S3Store, partition: int) -> set[str]:
+def _keys(store: Store, partition: int) -> set[str]:
     return {f"key-{key}" for key in range(10) if placement_hash(f"key-{key}") % 2 == partition}
 
 
@@ -98,7 +98,7 @@ def nexts(kind: Kind, *words: str) -> str:
 
 
 def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batch_stays(
-    store: S3Store, file: str
+    store: Store, file: str
 ) -> None:
     landed(store, 2)
     assert coset("plan", file).exit_code == 0
@@ -127,7 +127,7 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
 
 
 def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repaired_input(
-    store: S3Store, file: str
+    store: Store, file: str
 ) -> None:
     sparse = Path(file).with_name("many.py")
     sparse.write_text(
@@ -151,7 +151,7 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
 
 
 def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_there_are(
-    store: S3Store, file: str
+    store: Store, file: str
 ) -> None:
     store.delete(first_file(store))
     told = nexts(Kind.FILE_GONE, "backfill", file, "--from", "0", "--to", "1", *LOCAL)
@@ -163,7 +163,7 @@ def test_files_that_are_gone_are_landed_again_and_the_backfill_reads_those_that_
     assert done.exit_code == 0, done.output
 
 
-def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store: S3Store, file: str) -> None:
+def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store: Store, file: str) -> None:
     clicks = table_of(_clicks()).append_column("price", pa.array(range(10), pa.int64()))
     land_table(clicks, "clicks", f"{store.root}/topics", key="k", partitions=2)
     written(Path(file), "sum(price) AS n", ", mode='replace'")
@@ -177,7 +177,7 @@ def test_a_batch_from_before_a_column_says_from_where_a_backfill_can_begin(store
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S3Store, file: str) -> None:
+def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: Store, file: str) -> None:
     expectation = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 0}}
     written(Path(file), "count(*) AS n", f", expect=[{expectation}]")
     landed(store, 2)
@@ -199,7 +199,7 @@ def test_a_batch_that_waits_is_planned_anew_or_tried_again(again: bool, store: S
     assert coset("run", file, *LOCAL).exit_code == 0
 
 
-def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: S3Store, file: str) -> None:
+def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(store: Store, file: str) -> None:
     assert coset("backfill", file, "--from", "0", *LOCAL, "--scheme", "tasks(4)").exit_code == 0
     (undo,) = commands(nexts(Kind.BACKFILL_TURN, "backfill", file, "--cancel", "0"))
     assert undo == ("undo", file, "0")
@@ -220,7 +220,7 @@ def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(
     assert coset(*another, *LOCAL).exit_code == 0
 
 
-def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: S3Store) -> None:
+def test_what_there_is_not_is_looked_up_by_the_command_that_is_named(file: str, store: Store) -> None:
     for kind, words in (
         (Kind.BATCH_UNKNOWN, ("explain", file, "--batch", "9")),
         (Kind.BACKFILL_UNKNOWN, ("backfills", file, "--number", "9")),

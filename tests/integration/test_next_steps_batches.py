@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from sources.s3 import storage_options
 from tests.faults import FaultProxy
@@ -30,7 +30,7 @@ TOTALS = (
 class Shop:
     """A pipeline in a file that no folder of pipelines has, its name not that of the file, and what arrives for it."""
 
-    def __init__(self, store: S3Store, folder: Path) -> None:
+    def __init__(self, store: Store, folder: Path) -> None:
         self.store, self._folder = store, folder
 
     def written(self, lines: str = COUNTED, name: str = "clicked") -> str:
@@ -73,7 +73,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setenv("COSET_STORE", store.root)
     monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
     return Shop(store, tmp_path)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from batches.runners.spark_server import SparkServer
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
 from tests.followed import done, told
 from tests.integration.test_cli import coset
@@ -56,7 +57,7 @@ CASES = {
 
 
 @pytest.fixture
-def file(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a pipeline is to be written; its records have landed."""
     monkeypatch.setenv("CLICKS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -244,7 +245,7 @@ def test_a_step_on_data_frames_needs_a_runner_that_has_spark(
 
 def test_a_table_keeps_its_mode_or_another_one_is_named(file: Path) -> None:
     done("run", written(file), *LOCAL)
-    landed(S3Store(os.environ["COSET_STORE"]), 1)
+    landed(store_at(os.environ["COSET_STORE"]), 1)
     found = told(Kind.TABLE_MODE, "plan", written(file, COUNTED.replace('"counts")', '"counts", mode="upsert")')))
     assert "keep the mode, or write to a table of another name" in found.next
     written(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.followed import Told, done, told
 from tests.landed import land_file
@@ -24,7 +24,7 @@ FOLDER = "topics/views/partition=0/"
 class Views:
     """A pipeline in a file, and a landed topic of one partition."""
 
-    store: S3Store
+    store: Store
     file: Path
 
     def written(self, declared: str = "", source: str = "topics") -> str:
@@ -57,7 +57,7 @@ class Views:
 
 
 @pytest.fixture
-def views(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Views:
+def views(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Views:
     monkeypatch.setenv("COSET_STORE", store.root)
     monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
     return Views(store, tmp_path / "by hand.py")

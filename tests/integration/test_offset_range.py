@@ -16,7 +16,7 @@ from batches.runners.local import Local
 from cli.output import step
 from partitioning import Pipeline, Settings
 from partitioning.documents.document import digest
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.order import order_of
 from partitioning.model.receipt import MODULUS, offset_digest
@@ -27,27 +27,27 @@ SETTINGS = Settings.parse(scheme="tasks(4)", groups=2)
 
 
 @pytest.fixture
-def pipeline(store: S3Store) -> Pipeline:
+def pipeline(store: Store) -> Pipeline:
     """Flights in 2 partitions for 4 tasks, so that two tasks share each partition."""
     made = Pipeline("delays", source=f"{store.root}/topics")
     made.stream("flights", key="tailnum", partitions=2).aggregate("count(*) AS flights").write("delays")
     return made
 
 
-def land(store: S3Store, partition: int, first: int, count: int) -> str:
+def land(store: Store, partition: int, first: int, count: int) -> str:
     """Land records with the offsets from `first` on, all of keys that belong into the partition."""
     keys = [key for number in range(500) if placement_hash(key := f"N{number}") % 2 == partition]
     table = pa.table({"tailnum": [keys[number % len(keys)] for number in range(count)]})
     return land_file(table, "flights", f"{store.root}/topics", partition, first)
 
 
-def planned(pipeline: Pipeline, store: S3Store) -> BatchRef:
+def planned(pipeline: Pipeline, store: Store) -> BatchRef:
     ref, sentence = steps.plan(pipeline, store.root, SETTINGS)
     assert ref is not None, sentence
     return ref
 
 
-def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: S3Store, tmp_path: Path) -> None:
+def test_a_range_goes_from_its_file_to_the_commit(pipeline: Pipeline, store: Store, tmp_path: Path) -> None:
     for number in (0, 1):
         land(store, number, 0, 100)
     with Local(processes=1) as local:

@@ -19,7 +19,7 @@ from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode
 from sources.s3 import storage_options
@@ -28,16 +28,16 @@ from tests.histories import Click, History
 from tests.late import arrive, decided, pipeline, published
 
 
-def delta(store: S3Store, version: int | None = None) -> DeltaTable:
+def delta(store: Store, version: int | None = None) -> DeltaTable:
     return DeltaTable(folder(store.root, "delays"), version, storage_options=storage_options())
 
 
-def rows(store: S3Store) -> int:
+def rows(store: Store) -> int:
     return len(delta(store).to_pyarrow_table())
 
 
 @pytest.fixture
-def two(store: S3Store) -> S3Store:
+def two(store: Store) -> Store:
     """A table with two batches, of which the second is in version 2; and flights for a third."""
     for first in (0, 10, 20):
         arrive(store, first, 10)
@@ -47,7 +47,7 @@ def two(store: S3Store) -> S3Store:
     return store
 
 
-def one_row(store: S3Store, mode: Literal["append", "overwrite"]) -> None:
+def one_row(store: Store, mode: Literal["append", "overwrite"]) -> None:
     mine = pa.table({"tailnum": ["N1"], "delay": pa.array([1], pa.int64())})
     if mode == "append":
         write_deltalake(delta(store), mine, mode="append")
@@ -55,7 +55,7 @@ def one_row(store: S3Store, mode: Literal["append", "overwrite"]) -> None:
         write_deltalake(delta(store), mine, mode="overwrite")
 
 
-CHANGES: dict[str, Callable[[S3Store], object]] = {
+CHANGES: dict[str, Callable[[Store], object]] = {
     "RESTORE": lambda store: delta(store).restore(1),
     "DELETE": lambda store: delta(store).delete("tailnum = 'N1-1'"),
     "UPDATE": lambda store: delta(store).update(predicate="tailnum = 'N1-1'", updates={"delay": "7"}),
@@ -64,7 +64,7 @@ CHANGES: dict[str, Callable[[S3Store], object]] = {
 }
 
 
-def refused(store: S3Store) -> list[Finding]:
+def refused(store: Store) -> list[Finding]:
     with pytest.raises(Refused) as error:
         take_up(pipeline(store.root), store)
     with pytest.raises(Refused):
@@ -72,7 +72,7 @@ def refused(store: S3Store) -> list[Finding]:
     return list(error.value.findings)
 
 
-def accepted(store: S3Store, finding: Finding) -> None:
+def accepted(store: Store, finding: Finding) -> None:
     """Do what a finding says to let the change stay."""
     command = finding.then.rpartition("`coset ")[2].rstrip("`").replace("'…'", "because")
     done = CliRunner().invoke(app, [*command.split(), "--store", store.root])
@@ -80,7 +80,7 @@ def accepted(store: S3Store, finding: Finding) -> None:
 
 
 @pytest.mark.parametrize("operation", CHANGES)
-def test_what_others_did_is_noticed_and_taken_back(operation: str, two: S3Store) -> None:
+def test_what_others_did_is_noticed_and_taken_back(operation: str, two: Store) -> None:
     CHANGES[operation](two)
     (finding,) = refused(two)
     assert finding.what.startswith(f"version 3 of the table is none of pipeline 'late': {operation}")
@@ -93,7 +93,7 @@ def test_what_others_did_is_noticed_and_taken_back(operation: str, two: S3Store)
 
 
 @pytest.mark.parametrize("operation", CHANGES)
-def test_what_others_did_is_accepted_by_name(operation: str, two: S3Store) -> None:
+def test_what_others_did_is_accepted_by_name(operation: str, two: Store) -> None:
     CHANGES[operation](two)
     left = rows(two)
     (finding,) = refused(two)
@@ -111,7 +111,7 @@ def test_what_others_did_is_accepted_by_name(operation: str, two: S3Store) -> No
     ]
 
 
-def test_all_changes_are_told(two: S3Store) -> None:
+def test_all_changes_are_told(two: Store) -> None:
     one_row(two, "append")
     delta(two).delete("tailnum = 'N1-1'")
     assert [finding.what.partition(" of")[0] for finding in refused(two)] == ["version 3", "version 4"]
@@ -119,7 +119,7 @@ def test_all_changes_are_told(two: S3Store) -> None:
     published(two)
 
 
-def test_what_others_did_between_a_plan_and_its_publication_is_noticed_by_the_next_plan(two: S3Store) -> None:
+def test_what_others_did_between_a_plan_and_its_publication_is_noticed_by_the_next_plan(two: Store) -> None:
     plan = take_up(pipeline(two.root), two).plan
     assert plan is not None
     CHANGES["DELETE"](two)
@@ -133,7 +133,7 @@ def test_what_others_did_between_a_plan_and_its_publication_is_noticed_by_the_ne
     published(two)
 
 
-def test_what_changes_no_rows_is_nothing_to_notice(two: S3Store) -> None:
+def test_what_changes_no_rows_is_nothing_to_notice(two: Store) -> None:
     delta(two).optimize.compact()
     delta(two).vacuum(0, dry_run=False, enforce_retention_duration=False)
     delta(two).alter.set_table_properties({"delta.logRetentionDuration": "interval 90 days"})
@@ -145,7 +145,7 @@ def test_what_changes_no_rows_is_nothing_to_notice(two: S3Store) -> None:
     assert rows(two) == 160
 
 
-def test_a_log_that_has_lost_its_last_entries_says_nothing_of_others(two: S3Store) -> None:
+def test_a_log_that_has_lost_its_last_entries_says_nothing_of_others(two: Store) -> None:
     one_row(two, "append")
     delta(two).create_checkpoint()
     for version in range(3):
@@ -158,7 +158,7 @@ def test_a_log_that_has_lost_its_last_entries_says_nothing_of_others(two: S3Stor
     published(two)
 
 
-def test_older_entries_may_be_gone(two: S3Store) -> None:
+def test_older_entries_may_be_gone(two: Store) -> None:
     delta(two).create_checkpoint()
     for version in range(2):
         two.delete(f"tables/delays/_delta_log/{version:020}.json")
@@ -176,7 +176,7 @@ def kept(mode: Mode) -> Callable[[str, int], Pipeline]:
 
 
 @pytest.mark.parametrize("mode", [Mode.UPSERT, Mode.REPLACE])
-def test_a_batch_that_writes_the_rows_anew_has_mended_them(mode: Mode, store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_that_writes_the_rows_anew_has_mended_them(mode: Mode, store: Store, tmp_path: Path) -> None:
     history = History(store, tmp_path, kept(mode))
     clicks = [Click(f"key-{number}", number, 1) for number in range(40)]
     for _ in range(2):
@@ -191,7 +191,7 @@ def test_a_batch_that_writes_the_rows_anew_has_mended_them(mode: Mode, store: S3
     assert rows(store) == 40
 
 
-def test_only_versions_that_there_are_can_be_accepted(two: S3Store) -> None:
+def test_only_versions_that_there_are_can_be_accepted(two: Store) -> None:
     def accept(table: str, version: int) -> tuple[int, str]:
         words = ["accept-changes", table, "--up-to", str(version), "--why", "mistaken", "--store", two.root]
         done = CliRunner().invoke(app, words)

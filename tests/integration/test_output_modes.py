@@ -18,7 +18,7 @@ from batches.ref import BatchRef
 from batches.tables import Logs
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from partitioning.model.verdict import Judged
@@ -73,11 +73,11 @@ def _sorted(**tables: list[Row]) -> Rows:
     return {table: sorted(rows, key=repr) for table, rows in tables.items()}
 
 
-def delta(store: S3Store, table: str) -> DeltaTable:
+def delta(store: Store, table: str) -> DeltaTable:
     return DeltaTable(folder(store.root, table), storage_options=storage_options())
 
 
-def held(store: S3Store) -> Rows:
+def held(store: Store) -> Rows:
     """What readers of the tables see."""
     columns = {
         "totals": ["k", "n", "last", "_batch"],
@@ -94,7 +94,7 @@ def _rows(table: DeltaTable, names: list[str]) -> Iterator[Row]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_tables_hold_what_one_process_makes_of_all_batches(seed: int, store: S3Store, tmp_path: Path) -> None:
+def test_tables_hold_what_one_process_makes_of_all_batches(seed: int, store: Store, tmp_path: Path) -> None:
     chosen = random.Random(seed)
     history, oracle, partitions = History(store, tmp_path, tables), Oracle(), 4
     for _ in range(6):
@@ -111,7 +111,7 @@ class Tables(History):
     """Batches of clicks, each of keys with an identity, a minute after the one before."""
 
     def __init__(
-        self, store: S3Store, docs: Path, pipeline: Callable[[str, int], Pipeline] = tables, batches: int = 0
+        self, store: Store, docs: Path, pipeline: Callable[[str, int], Pipeline] = tables, batches: int = 0
     ) -> None:
         super().__init__(store, docs, pipeline)
         self._minute = batches
@@ -127,7 +127,7 @@ class Tables(History):
         return ref
 
 
-def changed(store: S3Store, table: str) -> tuple[list[str], list[str]]:
+def changed(store: Store, table: str) -> tuple[list[str], list[str]]:
     """The partitions of which the last commit added and removed files."""
     log = sorted(entry.key for entry in store.list(f"tables/{table}/_delta_log/") if entry.key.endswith(".json"))
     actions = [json.loads(line) for line in (store.get(log[-1]) or b"").splitlines()]
@@ -138,7 +138,7 @@ def changed(store: S3Store, table: str) -> tuple[list[str], list[str]]:
     return added, removed
 
 
-def test_only_the_partitions_of_the_keys_that_came_are_written(store: S3Store, tmp_path: Path) -> None:
+def test_only_the_partitions_of_the_keys_that_came_are_written(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     history.batch({f"key-{number}": 1 for number in range(40)})
     assert changed(store, "totals") == (["0", "1", "2", "3"], [])
@@ -154,14 +154,14 @@ def test_only_the_partitions_of_the_keys_that_came_are_written(store: S3Store, t
     assert held(store)["now"] == [("key-8", 1, 4)]
 
 
-def test_a_key_is_deleted_and_comes_back(store: S3Store, tmp_path: Path) -> None:
+def test_a_key_is_deleted_and_comes_back(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     for identity, rows in ((1, [("key-1", 1, 1)]), (5, []), (10, []), (6, [("key-1", 6, 4)])):
         history.batch({"key-1": identity})
         assert held(store)["newest"] == rows
 
 
-def test_a_batch_without_records_replaces_nothing_that_is_kept_by_key(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_without_records_replaces_nothing_that_is_kept_by_key(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     history.batch({"key-1": 1})
     before = held(store)
@@ -178,7 +178,7 @@ def _with_views(source: str, partitions: int) -> Pipeline:
     return pipeline
 
 
-def test_of_publishers_that_race_one_commits(store: S3Store, tmp_path: Path) -> None:
+def test_of_publishers_that_race_one_commits(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     history.batch({"key-1": 1, "key-2": 2})
     ref = history.planned({"key-1": 3})
@@ -195,7 +195,7 @@ def test_of_publishers_that_race_one_commits(store: S3Store, tmp_path: Path) -> 
 
 
 def test_a_batch_is_published_while_its_table_is_compacted(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     history = Tables(store, tmp_path)
     history.batch({f"key-{number}": 1 for number in range(40)})
@@ -227,7 +227,7 @@ def test_a_batch_is_published_while_its_table_is_compacted(
     )
 
 
-def test_tables_are_compacted_and_what_no_version_has_is_removed(store: S3Store, tmp_path: Path) -> None:
+def test_tables_are_compacted_and_what_no_version_has_is_removed(store: Store, tmp_path: Path) -> None:
     history, pipeline = Tables(store, tmp_path), tables(f"{store.root}/topics", 4)
     assert compact(pipeline, store, timedelta(days=7)) == ()
     for identity in range(1, 4):
@@ -247,7 +247,7 @@ def test_tables_are_compacted_and_what_no_version_has_is_removed(store: S3Store,
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_columns_are_added_later(mode: Mode, store: S3Store, tmp_path: Path) -> None:
+def test_columns_are_added_later(mode: Mode, store: Store, tmp_path: Path) -> None:
     def written(columns: str) -> Callable[[str, int], Pipeline]:
         def pipeline(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
@@ -289,7 +289,7 @@ def test_columns_are_added_later(mode: Mode, store: S3Store, tmp_path: Path) -> 
     ids=["several", "none"],
 )
 def test_rows_that_are_not_one_for_each_key_are_refused(
-    records: list[Click], what: str, store: S3Store, tmp_path: Path
+    records: list[Click], what: str, store: Store, tmp_path: Path
 ) -> None:
     def pipeline(condition: str) -> Callable[[str, int], Pipeline]:
         def of(source: str, partitions: int) -> Pipeline:
@@ -313,7 +313,7 @@ def test_rows_that_are_not_one_for_each_key_are_refused(
     assert set(delta(store, "clicks").to_pyarrow_table(columns=["id"])["id"].to_pylist()) - {1} == {0}
 
 
-def test_a_table_that_comes_later_has_all_rows(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_that_comes_later_has_all_rows(store: Store, tmp_path: Path) -> None:
     def and_more(*more: str) -> Tables:
         def pipeline(source: str, partitions: int) -> Pipeline:
             one = Pipeline("kept", source=source)
@@ -336,7 +336,7 @@ def test_a_table_that_comes_later_has_all_rows(store: S3Store, tmp_path: Path) -
         assert (first == later) == (history is with_it)
 
 
-def test_a_table_keeps_its_mode(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_keeps_its_mode(store: Store, tmp_path: Path) -> None:
     history = Tables(store, tmp_path)
     history.batch({"key-1": 1})
 

@@ -22,7 +22,8 @@ from cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from sources.s3 import storage_options
@@ -36,22 +37,22 @@ from tests.running import run_and_publish
 FIRST_ENTRY = "tables/delays/_delta_log/00000000000000000000.json"
 
 
-def coset(store: S3Store, *words: str) -> Result:
+def coset(store: Store, *words: str) -> Result:
     return CliRunner().invoke(app, [*words, "--store", store.root])
 
 
-def delta(store: S3Store, table: str = "delays") -> DeltaTable:
+def delta(store: Store, table: str = "delays") -> DeltaTable:
     return DeltaTable(folder(store.root, table), storage_options=storage_options())
 
 
-def other(store: S3Store) -> Pipeline:
+def other(store: Store) -> Pipeline:
     """Another pipeline than `late`, that writes to the same table."""
     made = Pipeline("other", source=store.root)
     made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
     return made
 
 
-def without_owner(store: S3Store) -> None:
+def without_owner(store: Store) -> None:
     """Make the table what one was that a version of Coset made which named no owners."""
     entry = [json.loads(line) for line in (store.get(FIRST_ENTRY) or b"").splitlines()]
     for action in entry:
@@ -60,7 +61,7 @@ def without_owner(store: S3Store) -> None:
     store.put(FIRST_ENTRY, "\n".join(map(json.dumps, entry)).encode())
 
 
-def test_a_table_of_another_pipeline_is_not_planned_for(store: S3Store) -> None:
+def test_a_table_of_another_pipeline_is_not_planned_for(store: Store) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
     for plan in (take_up, preview):
@@ -73,7 +74,7 @@ def test_a_table_of_another_pipeline_is_not_planned_for(store: S3Store) -> None:
     assert Ledger(store, "other").plan(0) is None
 
 
-def test_a_table_of_another_pipeline_is_not_published_to(store: S3Store) -> None:
+def test_a_table_of_another_pipeline_is_not_published_to(store: Store) -> None:
     ledger, plan = decided(store.root, named="another")
     publish(*decided(store.root))
     before = delta(store).version()
@@ -101,14 +102,14 @@ def first_of(root: str, number: int) -> Callable[[], str]:
     return answer
 
 
-def test_of_pipelines_that_write_first_at_the_same_time_one_has_the_table(store: S3Store) -> None:
+def test_of_pipelines_that_write_first_at_the_same_time_one_has_the_table(store: Store) -> None:
     answers = at_once(6, partial(first_of, store.root))
     (winner,) = (answer for answer in answers if answer.startswith("pipeline-"))
     assert all(f"the table belongs to pipeline '{winner}'" in answer for answer in answers if answer != winner)
     assert rows(store.root) == expected(0)
 
 
-def test_of_pipelines_that_adopt_a_table_at_the_same_time_one_has_it(store: S3Store) -> None:
+def test_of_pipelines_that_adopt_a_table_at_the_same_time_one_has_it(store: Store) -> None:
     # Somebody has made it, and given it no rows.
     DeltaTable.create(
         folder(store.root, "delays"),
@@ -121,9 +122,9 @@ def test_of_pipelines_that_adopt_a_table_at_the_same_time_one_has_it(store: S3St
     assert rows(store.root) == expected(0)
 
 
-def test_a_table_of_another_stores_pipeline_of_that_name_is_refused(store: S3Store) -> None:
+def test_a_table_of_another_stores_pipeline_of_that_name_is_refused(store: Store) -> None:
     publish(*decided(store.root))
-    copy = S3Store(f"{store.root}/copy")
+    copy = store_at(f"{store.root}/copy")
     for entry in list(store.list("tables/")):
         copy.put(entry.key, store.get(entry.key) or b"")
     with pytest.raises(Refused, match="the table belongs to pipeline 'tails' of another store") as refused:
@@ -131,7 +132,7 @@ def test_a_table_of_another_stores_pipeline_of_that_name_is_refused(store: S3Sto
     assert "`coset hand-over delays --from tails --to tails --why '…'`" in refused.value.findings[0].then
 
 
-def test_a_table_of_an_older_version_is_of_who_wrote_it(store: S3Store) -> None:
+def test_a_table_of_an_older_version_is_of_who_wrote_it(store: Store) -> None:
     ledger, first = decided(store.root)
     publish(ledger, first)
     without_owner(store)
@@ -142,7 +143,7 @@ def test_a_table_of_an_older_version_is_of_who_wrote_it(store: S3Store) -> None:
     assert rows(store.root) == sorted(expected(0) + expected(1))
 
 
-def test_a_table_of_an_older_version_that_several_wrote_is_of_nobody_until_it_is_handed_over(store: S3Store) -> None:
+def test_a_table_of_an_older_version_that_several_wrote_is_of_nobody_until_it_is_handed_over(store: Store) -> None:
     ledger, first = decided(store.root)
     publish(ledger, first)
     handed = coset(store, "hand-over", "delays", "--from", NAME, "--to", "another", "--why", "try")
@@ -168,7 +169,7 @@ def test_a_table_of_an_older_version_that_several_wrote_is_of_nobody_until_it_is
     publish(ledger, second)
 
 
-def handed_over(store: S3Store, before: str, to: str, table: str = "delays") -> None:
+def handed_over(store: Store, before: str, to: str, table: str = "delays") -> None:
     done = coset(store, "hand-over", table, "--from", before, "--to", to, "--why", "its turn")
     assert done.exit_code == 0, done.output
 
@@ -179,7 +180,7 @@ def kinds(plan: Callable[[], object]) -> set[Kind]:
     return {finding.kind for finding in caught.value.findings}
 
 
-def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: Store, tmp_path: Path) -> None:
     late.arrive(store, 0, 10)
     late.published(store)
     handed_over(store, "late", "other")
@@ -201,7 +202,7 @@ def test_a_table_that_is_handed_over_and_back_has_the_rows_of_both(store: S3Stor
 class Totals:
     """Two pipelines that upsert totals by tail number to one table, each of flights of its own."""
 
-    def __init__(self, store: S3Store, docs: Path) -> None:
+    def __init__(self, store: Store, docs: Path) -> None:
         self.store = store
         self._docs = docs
 
@@ -235,7 +236,7 @@ TAILS = [f"N{number}" for number in range(40)]
 
 
 @pytest.fixture
-def totals(store: S3Store, tmp_path: Path) -> Totals:
+def totals(store: Store, tmp_path: Path) -> Totals:
     """A table of `one`, which gives it to `two`, for which flights have arrived."""
     made = Totals(store, tmp_path)
     made.arrive("one", *TAILS)
@@ -291,7 +292,7 @@ def test_rows_that_another_owner_upserted_stay_if_that_is_asked_for(totals: Tota
     assert totals.rows()["N3"] == 2
 
 
-def test_a_table_that_has_rows_of_nobody_knows_whom_is_refused(store: S3Store) -> None:
+def test_a_table_that_has_rows_of_nobody_knows_whom_is_refused(store: Store) -> None:
     late.arrive(store, 0, 10)
     mine = pa.table({"tailnum": ["N1"], "delay": pa.array([1], pa.int64())})
     write_deltalake(folder(store.root, "delays"), mine, storage_options=storage_options())
@@ -302,7 +303,7 @@ def test_a_table_that_has_rows_of_nobody_knows_whom_is_refused(store: S3Store) -
     assert take_up(other(store), store).plan is not None
 
 
-def test_a_table_is_handed_over_with_who_and_why(store: S3Store) -> None:
+def test_a_table_is_handed_over_with_who_and_why(store: Store) -> None:
     publish(*decided(store.root))
     handed = coset(store, "hand-over", "delays", "--from", NAME, "--to", "another", "--why", "it was renamed")
     assert handed.stdout == "Table delays belongs to pipeline another now, and no longer to tails\n"
@@ -317,7 +318,7 @@ def test_a_table_is_handed_over_with_who_and_why(store: S3Store) -> None:
         publish(*decided(store.root, batch=1, before=Ledger(store, NAME).plan(0)))
 
 
-def test_a_table_is_not_handed_over_from_somebody_else_or_while_a_batch_is_open(store: S3Store) -> None:
+def test_a_table_is_not_handed_over_from_somebody_else_or_while_a_batch_is_open(store: Store) -> None:
     nothing = coset(store, "hand-over", "delays", "--to", "another", "--why", "there is none")
     assert (nothing.exit_code, "there is no such table" in nothing.output) == (3, True)
     ledger, plan = decided(store.root)
@@ -332,13 +333,13 @@ def test_a_table_is_not_handed_over_from_somebody_else_or_while_a_batch_is_open(
     assert (empty.exit_code, "the reason is empty" in empty.output) == (3, True)
 
 
-def test_a_table_of_another_pipeline_is_not_compacted(store: S3Store) -> None:
+def test_a_table_of_another_pipeline_is_not_compacted(store: Store) -> None:
     publish(*decided(store.root))
     with pytest.raises(Refused, match="the table belongs to pipeline 'tails', not to 'other'"):
         compact(other(store), store, timedelta(days=7))
 
 
-def test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided(store: S3Store) -> None:
+def test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided(store: Store) -> None:
     ledger = Ledger(store, "another")
     plan = ledger.put_plan(planned(pipeline(named="another")))
     run(ledger, plan)

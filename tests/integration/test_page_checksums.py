@@ -18,7 +18,8 @@ from batches.result_rows import result_rows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from sources.formats.parquet import ParquetRows
@@ -29,13 +30,13 @@ from tests.landed import land_file
 from tests.running import run_and_publish, run_groups, task_receipts
 
 
-def landed(store: S3Store, *, checked: bool, spoil: bool = True) -> str:
+def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
     """A stream's only file; gives its source. Its values are read as others, which nothing but a checksum tells."""
     source = f"s3://test/{uuid.uuid4().hex}/topics"
     keys = [f"key-{n}" for n in range(20)]
     table = pa.table({"k": keys, "v": range(1000, 1020)})
     uri = land_file(table, "views", source, 0, 0)
-    lake, key = S3Store(source), uri.removeprefix(f"{source}/")
+    lake, key = store_at(source), uri.removeprefix(f"{source}/")
     data = lake.get(key)
     assert data is not None
     sink = io.BytesIO()
@@ -54,9 +55,7 @@ def sums(source: str) -> Pipeline:
     return pipeline
 
 
-def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page(
-    store: S3Store, tmp_path: Path
-) -> None:
+def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page(store: Store, tmp_path: Path) -> None:
     ref, _ = steps.plan(sums(source := landed(store, checked=True)), store.root)
     assert ref is not None
     with pytest.raises(Refused) as refused:
@@ -68,7 +67,7 @@ def test_a_landed_file_with_a_flipped_bit_is_refused_by_the_checksum_of_its_page
     assert Ledger(store, "sums").verdict(0) is None
 
 
-def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(store: S3Store) -> None:
+def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(store: Store) -> None:
     sink = io.BytesIO()
     offsets = pa.table({"_offset": pa.array(range(20), pa.int64())})
     whole = {"compression": "none", "use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
@@ -77,14 +76,14 @@ def test_a_flipped_bit_among_the_offsets_is_refused_where_they_are_looked_at(sto
         ParquetRows(pa.BufferReader(flipped(sink.getvalue())), "_offset").facts()
 
 
-def test_a_file_without_checksums_is_read_as_it_is(store: S3Store, tmp_path: Path) -> None:
+def test_a_file_without_checksums_is_read_as_it_is(store: Store, tmp_path: Path) -> None:
     ref, _ = steps.plan(sums(landed(store, checked=False)), store.root)
     assert ref is not None
     run_and_publish(ref, tmp_path)
     assert len(rows(store.root, "sums")) == 20
 
 
-def test_what_tasks_leave_has_checksums_and_they_are_verified(store: S3Store) -> None:
+def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> None:
     ref, _ = steps.plan(sums(landed(store, checked=False, spoil=False)), store.root)
     assert ref is not None
     run_groups(ref)
@@ -103,7 +102,7 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: S3Store) ->
         steps.audit(ref)
 
 
-def test_what_compaction_writes_has_checksums(store: S3Store, tmp_path: Path) -> None:
+def test_what_compaction_writes_has_checksums(store: Store, tmp_path: Path) -> None:
     pipeline = sums(landed(store, checked=False, spoil=False))
     ref, _ = steps.plan(pipeline, store.root, Settings.parse(scheme=["tasks(2)"]))
     assert ref is not None

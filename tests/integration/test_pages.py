@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from batches.publication import publish
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.batches import RECORDS, decided, pipeline
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,7 +22,7 @@ def program(page: str) -> str:
 
 
 def test_results_are_read_as_the_page_on_publication_says(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     publish(*decided(store.root, pipeline("tail_activity")))
     monkeypatch.setenv("COSET_STORE", store.root)

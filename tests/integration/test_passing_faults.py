@@ -15,7 +15,7 @@ from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Unreachable
 from sources.s3 import storage_options
 from tests.faults import CUT, LATE, FaultProxy
@@ -29,32 +29,32 @@ LANDED, ROWS, LOG = r"/topics/.*\.parquet", r"/data/.*\.parquet", "/_delta_log"
 
 
 @pytest.fixture
-def landed(store: S3Store, proxy: FaultProxy) -> S3Store:
+def landed(store: Store, proxy: FaultProxy) -> Store:
     return land_delays(store)
 
 
-def made(store: S3Store) -> Pipeline:
+def made(store: Store) -> Pipeline:
     return delays(store, expect=EXPECTED)
 
 
-def planned(store: S3Store, settings: Settings = DEFAULTS) -> BatchRef:
+def planned(store: Store, settings: Settings = DEFAULTS) -> BatchRef:
     ref, _ = steps.plan(made(store), store.root, settings)
     assert ref is not None
     return ref
 
 
-def plan_and_publish(store: S3Store, docs: Path) -> None:
+def plan_and_publish(store: Store, docs: Path) -> None:
     run_and_publish(planned(store), docs)
 
 
-def flights(store: S3Store) -> dict[str, int]:
+def flights(store: Store) -> dict[str, int]:
     table = DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table()
     return dict(zip(table["tailnum"].to_pylist(), table["flights"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("what", ["503 before storing", "500 after storing", "answer lost", CUT, LATE])
 def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
-    what: str, landed: S3Store, proxy: FaultProxy, tmp_path: Path
+    what: str, landed: Store, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     proxy.disturb(what, SHARE, seed=1)
     for _ in range(10):
@@ -90,7 +90,7 @@ SPOILED = [
 
 @pytest.mark.parametrize(("what", "method", "key", "step"), SPOILED)
 def test_a_store_that_fails_for_good_is_unreachable_whatever_is_asked(
-    what: str, method: str, key: str, step: str, landed: S3Store, proxy: FaultProxy, tmp_path: Path
+    what: str, method: str, key: str, step: str, landed: Store, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     do = prepared(step, landed, tmp_path)
     proxy.spoil(what, method, key, times=None)
@@ -103,7 +103,7 @@ def test_a_store_that_fails_for_good_is_unreachable_whatever_is_asked(
     assert flights(landed) == dict.fromkeys(TAILS, 2)
 
 
-def prepared(step: str, store: S3Store, docs: Path) -> Callable[[], object]:
+def prepared(step: str, store: Store, docs: Path) -> Callable[[], object]:
     """A step of a batch, to be done now that those before it are."""
     if step == "plan":
         return lambda: planned(store)

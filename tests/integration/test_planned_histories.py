@@ -9,12 +9,12 @@ import pytest
 
 from partitioning import Changes, PartitioningContext, Pipeline, Settings, Share
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.values import replace
 from tests.member_streams import COUNTED, counted, direct, numbers_of_tasks, ran, records, written
 
 
-def test_elasticity_any_number_of_tasks_follows_any_other(store: S3Store) -> None:
+def test_elasticity_any_number_of_tasks_follows_any_other(store: Store) -> None:
     # A first scale-up, back, up to one that does not divide, and a plain restart under it: what Samza's tasks lost.
     schemes = ["elastic(1)", "elastic(2)", "elastic(1)", "elastic(2)", "elastic(3)", "elastic(3)", "tasks(1)"]
     tasks = [
@@ -34,7 +34,7 @@ def test_elasticity_any_number_of_tasks_follows_any_other(store: S3Store) -> Non
     ids=["2, 4, 8, 24, 24", "4 to 6", "4 to 6 in two tasks"],
 )
 def test_changing_counts_running_totals_stay_with_their_keys(
-    batches: list[tuple[int, str]], tasks: list[list[int]], store: S3Store
+    batches: list[tuple[int, str]], tasks: list[list[int]], store: Store
 ) -> None:
     found = []
     for number, (partitions, scheme) in enumerate(batches):
@@ -67,7 +67,7 @@ def late_and_early(pipeline: Pipeline) -> None:
         filtered.aggregate("count(*) AS n", name=f"count_{name}").write(name)
 
 
-def test_exchanges_are_put_elsewhere_when_it_is_known_what_filters_leave(store: S3Store) -> None:
+def test_exchanges_are_put_elsewhere_when_it_is_known_what_filters_leave(store: Store) -> None:
     plans = [ran(store, late_and_early, batch=number) for number in range(2)]
     assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [
         ["by_page.exchange"],
@@ -86,7 +86,7 @@ def few_are_paid(pipeline: Pipeline) -> None:
     paid.aggregate("count(*) AS n", name="counted").write("t")
 
 
-def test_exchanges_of_placed_records_too_where_few_are_left(store: S3Store) -> None:
+def test_exchanges_of_placed_records_too_where_few_are_left(store: Store) -> None:
     plans = [ran(store, few_are_paid, batch=number) for number in range(2)]
     assert [[exchange.name for exchange in plan.exchanges] for plan in plans] == [["of_b.exchange"], ["paid.exchange"]]
     both = "SELECT member, v FROM a UNION ALL SELECT member, v FROM b"
@@ -125,7 +125,7 @@ PARTITIONERS = "partitioning.planning.partitioners"
     ids=["a class of one's own", "Even", "ApexKeys", "ByThroughput"],
 )
 def test_partitioners_deal_the_cosets_of_real_batches(
-    partitioner: str, arguments: list[dict[str, object]], tasks: list[int], store: S3Store
+    partitioner: str, arguments: list[dict[str, object]], tasks: list[int], store: Store
 ) -> None:
     found = []
     for number, given in enumerate(arguments):

@@ -14,7 +14,7 @@ import pytest
 
 from partitioning import Pipeline, Settings
 from partitioning.authoring.flow import Flow
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written
 
 
@@ -209,7 +209,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: S3Store) -> None:
+def test_a_line_gives_the_rows_that_duckdb_gives(name: str, store: Store) -> None:
     line = LINES[name]
     plan = ran(store, line.build, Settings.parse(scheme=line.schemes, groups=2))
     assert numbers_of_tasks(plan) == list(line.tasks)

@@ -15,7 +15,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.plan import ExchangeInput
 from partitioning.model.reasons import CountChange
@@ -28,7 +29,7 @@ from tests.landed import land_table
 from tests.late import arrive, decided, pipeline, published
 
 
-def test_the_first_batch_takes_everything_there_is_and_is_stored(store: S3Store) -> None:
+def test_the_first_batch_takes_everything_there_is_and_is_stored(store: Store) -> None:
     arrive(store, 0, 100)
     taken = take_up(pipeline(store.root), store)
     assert taken.plan is not None
@@ -37,14 +38,14 @@ def test_the_first_batch_takes_everything_there_is_and_is_stored(store: S3Store)
     assert Ledger(store, "late").plan(0) == taken.plan
 
 
-def test_a_preview_stores_nothing(store: S3Store) -> None:
+def test_a_preview_stores_nothing(store: Store) -> None:
     arrive(store, 0, 10)
     before = list(store.list(""))
     assert preview(pipeline(store.root), store).plan is not None
     assert list(store.list("")) == before
 
 
-def test_the_next_batch_starts_where_the_published_one_ended(store: S3Store) -> None:
+def test_the_next_batch_starts_where_the_published_one_ended(store: Store) -> None:
     arrive(store, 0, 100)
     first = published(store)
     arrive(store, 100, 50)
@@ -54,7 +55,7 @@ def test_the_next_batch_starts_where_the_published_one_ended(store: S3Store) -> 
     assert [each.start for each in second.ranges()] == [each.end for each in first.ranges()]
 
 
-def test_without_new_records_there_is_nothing_to_do(store: S3Store) -> None:
+def test_without_new_records_there_is_nothing_to_do(store: Store) -> None:
     arrive(store, 0, 1200)
     published(store)
     taken = take_up(pipeline(store.root), store)
@@ -62,7 +63,7 @@ def test_without_new_records_there_is_nothing_to_do(store: S3Store) -> None:
     assert taken.sentence == "Nothing to do: no new records since batch 0 (all 1,200 landed records are committed)"
 
 
-def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: S3Store) -> None:
+def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store)
     arrive(store, 100, 50)
@@ -71,7 +72,7 @@ def test_an_open_batch_is_taken_up_with_its_plan_though_more_has_arrived(store: 
     assert again.sentence == "Batch 0 is open: it is taken up again as it was planned"
 
 
-def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: S3Store) -> None:
+def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store)
     again = take_up(pipeline(store.root), store, Settings.parse(scheme="tasks(3)", groups=4, limit=1))
@@ -79,7 +80,7 @@ def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(sto
     assert again.sentence.endswith("the stored plan counts, not the scheme and groups and limit asked for")
 
 
-def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: S3Store) -> None:
+def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store).plan
     assert first is not None
@@ -92,7 +93,7 @@ def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: S3
     assert take_up(pipeline(store.root), store).plan == first
 
 
-def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: S3Store) -> None:
+def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store).plan
     assert first is not None
@@ -102,7 +103,7 @@ def test_the_records_of_an_abandoned_batch_belong_to_the_next(store: S3Store) ->
     assert (second.batch, second.parent, second.ranges()) == (1, digest(first), first.ranges())
 
 
-def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: S3Store) -> None:
+def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: Store) -> None:
     arrive(store, 0, 100)
     first = take_up(pipeline(store.root), store, Settings(limit=10)).plan
     assert first is not None
@@ -113,14 +114,14 @@ def test_a_limit_bounds_what_a_batch_takes_and_the_next_takes_the_rest(store: S3
     assert second.records == 60
 
 
-def test_scheme_and_groups_are_those_asked_for(store: S3Store) -> None:
+def test_scheme_and_groups_are_those_asked_for(store: Store) -> None:
     arrive(store, 0, 100)
     plan = take_up(pipeline(store.root), store, Settings.parse(scheme="elastic(2)", groups=3)).plan
     assert plan is not None
     assert (plan.stages[0].scheme, plan.stages[0].cosets, len(plan.groups)) == (elastic(2), 8, 3)
 
 
-def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Store) -> None:
+def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: Store) -> None:
     arrive(store, 0, 100)
     take_up(pipeline(store.root), store, Settings(schemes={"flights": Scheme.parse("tasks(3)")}))
     asked = Settings(
@@ -134,7 +135,7 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: S3Sto
     assert same.sentence == "Batch 0 is open: it is taken up again as it was planned"
 
 
-def grown(store: S3Store) -> Pipeline:
+def grown(store: Store) -> Pipeline:
     """Flights in eight partitions, of which a batch of four was published."""
     arrive(store, 0, 100)
     published(store)
@@ -144,7 +145,7 @@ def grown(store: S3Store) -> Pipeline:
     return made
 
 
-def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(store: S3Store) -> None:
+def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(store: Store) -> None:
     plan = take_up(grown(store), store).plan
     assert plan is not None
     (read,) = plan.stages[0].streams
@@ -153,7 +154,7 @@ def test_a_changed_partition_count_is_read_by_what_both_counts_have_in_common(st
     assert Ledger(store, "late").plan(1) == plan
 
 
-def test_a_changed_partition_count_may_need_records_to_move(store: S3Store) -> None:
+def test_a_changed_partition_count_may_need_records_to_move(store: Store) -> None:
     plan = take_up(grown(store), store, Settings.parse(scheme="tasks(8)")).plan
     assert plan is not None
     (exchange,) = plan.exchanges
@@ -163,7 +164,7 @@ def test_a_changed_partition_count_may_need_records_to_move(store: S3Store) -> N
     assert [column.name for column in moved.columns] == ["tailnum", "delay"]
 
 
-def test_a_partitioner_hears_of_the_plan_once_it_is_stored(store: S3Store) -> None:
+def test_a_partitioner_hears_of_the_plan_once_it_is_stored(store: Store) -> None:
     arrive(store, 0, 100)
     made = Pipeline("late", source=store.root)
     made.stream("flights", key="tailnum", partitions=4).aggregate("max(delay) AS delay").write("delays")
@@ -187,7 +188,7 @@ class Listening:
         self.heard.append(changes)
 
 
-def test_an_unknown_column_is_refused_and_nothing_is_stored(store: S3Store) -> None:
+def test_an_unknown_column_is_refused_and_nothing_is_stored(store: Store) -> None:
     arrive(store, 0, 10)
     with pytest.raises(Refused, match="there is no column 'dealy'") as caught:
         take_up(pipeline(store.root, "dealy"), store)
@@ -196,7 +197,7 @@ def test_an_unknown_column_is_refused_and_nothing_is_stored(store: S3Store) -> N
     assert not list(store.list("late/"))
 
 
-def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: S3Store) -> None:
+def test_a_type_that_no_table_can_hold_is_refused_before_anything_runs(store: Store) -> None:
     arrive(store, 0, 10)
     with pytest.raises(Refused, match="'day' is INTERVAL"):
         take_up(pipeline(store.root, "INTERVAL 1 day AS day"), store)
@@ -210,7 +211,7 @@ def planner(root: str, number: int) -> Callable[[], str]:
     """
     made = Pipeline("late", source=root)
     made.stream("flights", key="tailnum", partitions=4).select("delay").write("delays")
-    store, asked = S3Store(root), Settings(groups=1 + number % 4, limit=1 + number)
+    store, asked = store_at(root), Settings(groups=1 + number % 4, limit=1 + number)
 
     def plan() -> str:
         taken = take_up(made, store, asked).plan
@@ -220,7 +221,7 @@ def planner(root: str, number: int) -> Callable[[], str]:
     return plan
 
 
-def test_sixteen_processes_that_plan_at_once_get_one_plan(store: S3Store) -> None:
+def test_sixteen_processes_that_plan_at_once_get_one_plan(store: Store) -> None:
     arrive(store, 0, 200)
     digests = at_once(16, partial(planner, store.root))
     stored = Ledger(store, "late").plan(0)

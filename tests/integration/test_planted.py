@@ -9,13 +9,13 @@ import pytest
 
 from batches.ref import BatchRef
 from partitioning.documents.document import canonical, digest_of, pack, unpack
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.real_batches import delays, land_flights, land_planes, stored
 from tests.running import run_and_publish
 
 
-def planted(store: S3Store, ref: BatchRef, function: str, of: str = '"murmur2"') -> BatchRef:
+def planted(store: Store, ref: BatchRef, function: str, of: str = '"murmur2"') -> BatchRef:
     """The stored plan, valid in itself, with `function` in the place of each hash, or of something else."""
     key = ref.plan_uri.removeprefix(f"{store.root}/")
     data = store.get(key)
@@ -30,7 +30,7 @@ def planted(store: S3Store, ref: BatchRef, function: str, of: str = '"murmur2"')
 
 
 @pytest.mark.parametrize("function", ["os:system", "subprocess:getoutput", "posix:system", "pickle:loads"])
-def test_a_planted_plan_calls_nothing(function: str, store: S3Store, tmp_path: Path) -> None:
+def test_a_planted_plan_calls_nothing(function: str, store: Store, tmp_path: Path) -> None:
     marker = tmp_path / "called"
     land_flights(store, [f"touch {marker}"])
     land_planes(store)
@@ -41,7 +41,7 @@ def test_a_planted_plan_calls_nothing(function: str, store: S3Store, tmp_path: P
     assert not marker.exists()
 
 
-def test_what_the_deployment_allows_is_called(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_deployment_allows_is_called(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marker = tmp_path / "called"
     land_flights(store, [f"touch {marker}"])
     land_planes(store)
@@ -61,7 +61,7 @@ def test_what_the_deployment_allows_is_called(store: S3Store, tmp_path: Path, mo
         "getenv('HOME')",
     ],
 )
-def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: S3Store, tmp_path: Path) -> None:
+def test_planted_sql_reads_nothing_and_is_refused(sql: str, store: Store, tmp_path: Path) -> None:
     land_flights(store, ["N1"])
     land_planes(store)
     ref = planted(store, stored(store, delays(store)), f"{sql} AS flights", "count(*) AS flights")

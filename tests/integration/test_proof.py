@@ -14,7 +14,7 @@ from expectations.checkpoint import Judgement, judge
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
 from tests import reference
@@ -25,7 +25,7 @@ from tests.running import run_groups
 TAILS = [f"N{number}" for number in range(50)]
 
 
-def landed(store: S3Store, null_keys: str) -> tuple[Pipeline, dict[tuple[str, int], list[str | None]]]:
+def landed(store: Store, null_keys: str) -> tuple[Pipeline, dict[tuple[str, int], list[str | None]]]:
     """A pipeline in the store whose streams hold the records of the answer."""
     source = f"{store.root}/topics"
     made = Pipeline("delays", source=source)
@@ -36,7 +36,7 @@ def landed(store: S3Store, null_keys: str) -> tuple[Pipeline, dict[tuple[str, in
     return made, {where: list(keys) for where, keys in records.items()}
 
 
-def ran(store: S3Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledger, Plan]:
+def ran(store: Store, made: Pipeline, records: Log, scheme: str) -> tuple[Ledger, Plan]:
     """A batch over these records after the kernel has run all its tasks."""
     for (stream, partition), keys in records.items():
         table = pa.table({"tailnum": pa.array(keys, pa.string()), "seats": pa.array([1] * len(keys), pa.int64())})
@@ -54,7 +54,7 @@ def judged(ledger: Ledger, plan: Plan) -> Judgement:
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(3)", "tasks(5)"])
 @pytest.mark.parametrize("null_keys", ["drop", "own task", "refuse"])
-def test_the_kernel_says_of_every_record_what_the_reference_says(store: S3Store, scheme: str, null_keys: str) -> None:
+def test_the_kernel_says_of_every_record_what_the_reference_says(store: Store, scheme: str, null_keys: str) -> None:
     made, records = landed(store, null_keys)
     ledger, plan = ran(store, made, records, scheme)
     expected = reference.store(plan, reference.run(plan, records))
@@ -71,7 +71,7 @@ def test_the_kernel_says_of_every_record_what_the_reference_says(store: S3Store,
     assert judgement.success == (null_keys != "refuse"), judgement.findings
 
 
-def test_a_foreign_record_in_a_landed_file_is_found(store: S3Store) -> None:
+def test_a_foreign_record_in_a_landed_file_is_found(store: Store) -> None:
     made, records = landed(store, "drop")
     records["flights", 2].append(next(key for key in TAILS if placement_hash(key) % 4 == 1))
     ledger, plan = ran(store, made, records, "cogroup")

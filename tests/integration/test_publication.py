@@ -15,7 +15,8 @@ from batches.owners import Owner
 from batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Refused
 from partitioning.model.streams import Column
 from partitioning.model.verdict import TableVersion
@@ -31,12 +32,12 @@ def log_versions(root: str, table: str = "delays") -> int:
     return DeltaTable(folder(root, table), storage_options=storage_options()).version()
 
 
-def documents(store: S3Store) -> dict[str, bytes | None]:
+def documents(store: Store) -> dict[str, bytes | None]:
     nouns = ("plans", "verdicts", "commits")
     return {entry.key: store.get(entry.key) for noun in nouns for entry in store.list(f"{NAME}/{noun}/")}
 
 
-def test_a_decided_batch_is_published_with_its_offsets(store: S3Store) -> None:
+def test_a_decided_batch_is_published_with_its_offsets(store: Store) -> None:
     ledger, plan = decided(store.root)
     assert transaction_version(store.root, NAME, "delays") is None
     made = publish(ledger, plan)
@@ -49,13 +50,13 @@ def test_a_decided_batch_is_published_with_its_offsets(store: S3Store) -> None:
     assert made.tables == (TableVersion("delays", 1),)
 
 
-def test_nothing_is_visible_before_the_publication(store: S3Store) -> None:
+def test_nothing_is_visible_before_the_publication(store: Store) -> None:
     decided(store.root)
     assert len(data_files(store)) == 2
     assert not list(store.list("tables/delays/_delta_log/"))
 
 
-def test_publishing_twice_changes_nothing(store: S3Store) -> None:
+def test_publishing_twice_changes_nothing(store: Store) -> None:
     ledger, plan = decided(store.root)
     first = publish(ledger, plan)
     before = documents(store)
@@ -64,7 +65,7 @@ def test_publishing_twice_changes_nothing(store: S3Store) -> None:
     assert log_versions(store.root) == 1
 
 
-def test_batches_follow_each_other_and_rows_add_up(store: S3Store) -> None:
+def test_batches_follow_each_other_and_rows_add_up(store: Store) -> None:
     ledger, first = decided(store.root)
     publish(ledger, first)
     ledger, second = decided(store.root, batch=1, before=first)
@@ -72,13 +73,13 @@ def test_batches_follow_each_other_and_rows_add_up(store: S3Store) -> None:
     assert rows(store.root) == sorted(expected(0) + expected(1))
 
 
-def test_rows_carry_batch_and_task_where_asked_for(store: S3Store) -> None:
+def test_rows_carry_batch_and_task_where_asked_for(store: Store) -> None:
     ledger, plan = decided(store.root, pipeline("delays", lineage=True))
     publish(ledger, plan)
     assert {row[2:] for row in rows(store.root)} == {(0, 0), (0, 1)}
 
 
-def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: S3Store) -> None:
+def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: Store) -> None:
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan, empty=True)
@@ -88,7 +89,7 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: S3St
     assert rows(store.root) == []
 
 
-def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Store) -> None:
+def test_a_publication_that_stopped_between_two_tables_is_finished(store: Store) -> None:
     ledger, plan = decided(store.root, pipeline("delays", "copies"))
     verdict = ledger.verdict(0)
     assert verdict is not None
@@ -101,13 +102,13 @@ def test_a_publication_that_stopped_between_two_tables_is_finished(store: S3Stor
 
 def publisher(root: str, number: int) -> Callable[[], str]:
     """What a process does that has loaded the plan; it answers with what the publication says."""
-    ledger = Ledger(S3Store(root), NAME)
+    ledger = Ledger(store_at(root), NAME)
     plan = ledger.plan(0)
     assert plan is not None
     return lambda: str(publish(ledger, plan))
 
 
-def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: S3Store) -> None:
+def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: Store) -> None:
     ledger, plan = decided(store.root)
     answers = at_once(16, partial(publisher, store.root))
     assert len(set(answers)) == 1
@@ -117,7 +118,7 @@ def test_sixteen_processes_publishing_one_batch_make_one_version_of_it(store: S3
 
 
 def test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, first = decided(store.root)
     real = DeltaTable.create_write_transaction
@@ -141,7 +142,7 @@ def test_a_publisher_that_slept_through_two_batches_is_refused_by_the_log(
     assert log_versions(store.root) == 2
 
 
-def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(store: S3Store) -> None:
+def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(store: Store) -> None:
     ledger, plan = decided(store.root)
     removed, cut = data_files(store)
     erase(store.root, removed)
@@ -162,7 +163,7 @@ def test_a_file_that_changed_after_the_verdict_is_refused_and_nothing_published(
     assert ledger.commit(0) is None
 
 
-def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: S3Store) -> None:
+def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: Store) -> None:
     ledger, first = decided(store.root)
     publish(ledger, first)
     before = documents(store)
@@ -176,7 +177,7 @@ def test_a_lost_commit_object_is_made_again_with_the_same_bytes(store: S3Store) 
     assert log_versions(store.root) == 2
 
 
-def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: S3Store) -> None:
+def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(store: Store) -> None:
     ledger, first = decided(store.root)
     made = publish(ledger, first)
     table = DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
@@ -191,7 +192,7 @@ def test_a_table_that_was_compacted_vacuumed_and_checkpointed_keeps_its_batches(
 
 
 def test_a_log_is_read_from_its_newest_checkpoint_on(
-    store: S3Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+    store: Store, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "CHECKPOINT_EVERY", 5)
     ledger, plan = decided(store.root)
@@ -205,14 +206,14 @@ def test_a_log_is_read_from_its_newest_checkpoint_on(
     assert len(rows(store.root)) == 13 * len(expected(0))
 
 
-def _requests(proxy: FaultProxy, store: S3Store) -> int:
+def _requests(proxy: FaultProxy, store: Store) -> int:
     """How many requests it takes to read the table's log."""
     proxy.spoil("503 before storing", ".*", "_delta_log/", times=0)
     DeltaTable(folder(store.root, "delays"), storage_options=storage_options())
     return proxy.heal()
 
 
-def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: S3Store) -> None:
+def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: Store) -> None:
     publish(*decided(store.root))
     erase(store.root, *documents(store))
     ledger = Ledger(store, NAME)
@@ -225,7 +226,7 @@ def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: S3Stor
     assert ledger.commit(0) is None
 
 
-def test_a_table_that_lost_a_published_batch_is_refused(store: S3Store) -> None:
+def test_a_table_that_lost_a_published_batch_is_refused(store: Store) -> None:
     ledger, first = decided(store.root)
     publish(ledger, first)
     erase(store.root, *(entry.key for entry in store.list("tables/delays/_delta_log/")))
@@ -234,21 +235,21 @@ def test_a_table_that_lost_a_published_batch_is_refused(store: S3Store) -> None:
         publish(ledger, second)
 
 
-def test_a_table_with_other_columns_is_refused_with_both_types(store: S3Store) -> None:
+def test_a_table_with_other_columns_is_refused_with_both_types(store: Store) -> None:
     publish(*decided(store.root))
     plan = planned(pipeline(), columns=(Column("tailnum", "VARCHAR"), Column("delay", "DOUBLE")), batch=1)
     with pytest.raises(Refused, match="column 'delay' is int64 in the table, double in the plan"):
         commit(store.root, plan, plan.writes()[0], [], Owner.of(store, NAME))
 
 
-def test_a_commit_object_of_another_plan_is_a_conflict(store: S3Store) -> None:
+def test_a_commit_object_of_another_plan_is_a_conflict(store: Store) -> None:
     ledger, plan = decided(store.root)
     publish(ledger, plan)
     with pytest.raises(Conflict, match="batch 0 has a commit of the plan"):
         publish(ledger, planned(pipeline("delays", "copies")))
 
 
-def test_plans_verdicts_and_commits_are_never_overwritten(store: S3Store) -> None:
+def test_plans_verdicts_and_commits_are_never_overwritten(store: Store) -> None:
     ledger, plan = decided(store.root)
     publish(ledger, plan)
     before = documents(store)

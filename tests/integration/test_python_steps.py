@@ -17,7 +17,7 @@ from batches.runners.local import Local
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from sources.s3 import storage_options
 from tests import functions
@@ -75,7 +75,7 @@ PIPELINES: dict[str, tuple[Callable[[Flow], Flow], str]] = {
 }
 
 
-def planned(store: S3Store, build: Callable[[Flow], Flow], scheme: str | None = None) -> BatchRef:
+def planned(store: Store, build: Callable[[Flow], Flow], scheme: str | None = None) -> BatchRef:
     source = f"{store.root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4, files=2)
     pipeline = Pipeline("scores", source=source)
@@ -85,14 +85,14 @@ def planned(store: S3Store, build: Callable[[Flow], Flow], scheme: str | None = 
     return ref
 
 
-def published(store: S3Store) -> list[tuple[object, ...]]:
+def published(store: Store) -> list[tuple[object, ...]]:
     rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
 
 @pytest.mark.parametrize("scheme", [None, "elastic(3)"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: S3Store, tmp_path: Path) -> None:
+def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES[name]
     if name == "all records at once":
         scheme = None
@@ -102,7 +102,7 @@ def test_the_table_is_as_duckdb_says(name: str, scheme: str | None, store: S3Sto
         assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
 
 
-def test_records_are_given_by_partition_and_offset(store: S3Store, tmp_path: Path) -> None:
+def test_records_are_given_by_partition_and_offset(store: Store, tmp_path: Path) -> None:
     columns = {"k": "VARCHAR", "_partition": "INTEGER", "_offset": "BIGINT", "given": "BIGINT"}
 
     def seen(views: Flow) -> Flow:
@@ -139,7 +139,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_function_does_wrong_is_said(name: str, store: S3Store) -> None:
+def test_what_a_function_does_wrong_is_said(name: str, store: Store) -> None:
     what, where = WRONG[name]
     columns = {"k": "VARCHAR", "v": "BIGINT"}
     ref = planned(store, lambda views: views.process(getattr(functions, name), columns, name="scored"))
@@ -151,7 +151,7 @@ def test_what_a_function_does_wrong_is_said(name: str, store: S3Store) -> None:
     assert "correct the function, then run the same command again" in finding.then
 
 
-def test_the_record_on_which_a_function_fails_is_found(store: S3Store) -> None:
+def test_the_record_on_which_a_function_fails_is_found(store: Store) -> None:
     ref = planned(store, lambda views: views.process(functions.refusing, {"k": "VARCHAR", "v": "BIGINT"}))
     with pytest.raises(Refused) as refused:
         run_groups(ref)
@@ -159,7 +159,7 @@ def test_the_record_on_which_a_function_fails_is_found(store: S3Store) -> None:
     assert finding.where.count("record ") == 1
 
 
-def test_what_a_function_does_to_the_environment_ends_with_it(store: S3Store, tmp_path: Path) -> None:
+def test_what_a_function_does_to_the_environment_ends_with_it(store: Store, tmp_path: Path) -> None:
     before = dict(os.environ)
     run_and_publish(planned(store, lambda views: views.process(functions.emptying, {"k": "VARCHAR"})), tmp_path)
     assert dict(os.environ) == before
@@ -169,7 +169,7 @@ def test_what_a_function_does_to_the_environment_ends_with_it(store: S3Store, tm
 @pytest.mark.parametrize(
     ("name", "how"), [("exiting", "with exit code 7"), ("killed", "by signal 9: most often, memory ran out")]
 )
-def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name: str, how: str, store: S3Store) -> None:
+def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name: str, how: str, store: Store) -> None:
     columns = {"k": "VARCHAR", "v": "BIGINT"}
     ref = planned(store, lambda views: views.process(getattr(functions, name), columns, name="scored"), "tasks(2)")
     with Local(processes=2) as runner:
@@ -182,7 +182,7 @@ def test_a_function_that_ends_its_process_is_told_from_memory_that_ran_out(name:
             assert finding.where == f"group {group} of batch 0 of scores, with the functions tests.functions:{name}"
 
 
-def test_a_group_after_one_whose_process_ended_is_run(store: S3Store) -> None:
+def test_a_group_after_one_whose_process_ended_is_run(store: Store) -> None:
     def on_one_key(views: Flow) -> Flow:
         columns = {"k": "VARCHAR", "v": "BIGINT"}
         return views.filter("k = 'key-1'").process(functions.exiting_on_records, columns, name="scored")
@@ -201,9 +201,7 @@ def attempted(runner: Local, ref: BatchRef, group: int) -> str:
     return "run"
 
 
-def test_what_the_process_of_tasks_lacks_is_told_of_that_process(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_process_of_tasks_lacks_is_told_of_that_process(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = planned(
         store, lambda views: views.process(functions.doubled, {"k": "VARCHAR", "twice": "BIGINT"}, name="made")
     )

@@ -21,7 +21,8 @@ from batches.runners.spark_server import SparkServer
 from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
@@ -72,7 +73,7 @@ def rounds(chance: random.Random) -> Iterator[Round]:
 class Topics:
     """What producers sent: by stream and partition, with the partition counts of their time."""
 
-    def __init__(self, store: S3Store, streams: Sequence[Declared]) -> None:
+    def __init__(self, store: Store, streams: Sequence[Declared]) -> None:
         self.source = f"{store.root}/topics"
         self._streams = streams
         self._logs: dict[tuple[str, int], list[Row]] = {}
@@ -133,11 +134,11 @@ def numbers() -> Iterator[int]:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
 def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Server, numbers: Iterator[int]) -> None:
-    check_batches(random.Random(seed), S3Store(f"s3://test/random-{next(numbers)}"), run_groups)
+    check_batches(random.Random(seed), store_at(f"s3://test/random-{next(numbers)}"), run_groups)
 
 
 @pytest.mark.parametrize("seed", [40, 187, 330])
-def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: S3Store) -> None:
+def test_a_sample_runs_on_spark(seed: int, spark_server: SparkServer, store: Store) -> None:
     with Connect(spark_server.address, token=spark_server.token, master="nowhere") as runner:
 
         def run(ref: BatchRef) -> None:
@@ -153,7 +154,7 @@ def note(what: str) -> None:
         event(what)
 
 
-def check_batches(chance: random.Random, store: S3Store, run: Callable[[BatchRef], None]) -> int:
+def check_batches(chance: random.Random, store: Store, run: Callable[[BatchRef], None]) -> int:
     """Run the batches of a random history, and compare each; how many there were."""
     streams, steps_made, history = declarations(chance), moves(chance), list(rounds(chance))
     topics, kept, batches = Topics(store, streams), dict[str, pa.Table](), 0
@@ -182,7 +183,7 @@ def check_batches(chance: random.Random, store: S3Store, run: Callable[[BatchRef
     return batches
 
 
-def newest(store: S3Store, table: str, plan: Plan) -> list[tuple[object, ...]]:
+def newest(store: Store, table: str, plan: Plan) -> list[tuple[object, ...]]:
     """The rows that a batch published."""
     location = f"{store.root}/tables/{table}"
     if not DeltaTable.is_deltatable(location, storage_options=storage_options()):
@@ -193,7 +194,7 @@ def newest(store: S3Store, table: str, plan: Plan) -> list[tuple[object, ...]]:
     return in_order(pa.concat_tables([_of_file(store, uri, names) for uri in files])) if files else []
 
 
-def _of_file(store: S3Store, uri: str, names: Sequence[str]) -> pa.Table:
+def _of_file(store: Store, uri: str, names: Sequence[str]) -> pa.Table:
 
     data = store.get(uri.removeprefix(f"{store.root}/"))
     assert data is not None

@@ -21,7 +21,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.offsets import Span
@@ -83,25 +83,25 @@ PIPELINES: dict[str, tuple[Build, str]] = {
 }
 
 
-def pipeline_of(store: S3Store, build: Build) -> Pipeline:
+def pipeline_of(store: Store, build: Build) -> Pipeline:
     pipeline = Pipeline("dealt", source=f"{store.root}/topics")
     views = pipeline.stream("views", key="k", partitions=PARTITIONS, null_keys="drop")
     build(views).write("t")
     return pipeline
 
 
-def land(store: S3Store, views: pa.Table = VIEWS, files: int = 3) -> S3Store:
+def land(store: Store, views: pa.Table = VIEWS, files: int = 3) -> Store:
     land_table(views, "views", f"{store.root}/topics", key="k", partitions=PARTITIONS, files=files)
     return store
 
 
-def planned(store: S3Store, build: Build, scheme: str | None) -> tuple[BatchRef, Plan]:
+def planned(store: Store, build: Build, scheme: str | None) -> tuple[BatchRef, Plan]:
     ref, _ = steps.plan(pipeline_of(store, build), store.root, Settings.parse(scheme=scheme, groups=2))
     assert ref is not None
     return ref, ref.load()[1]
 
 
-def published(store: S3Store) -> list[tuple[object, ...]]:
+def published(store: Store) -> list[tuple[object, ...]]:
     rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
     return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
 
@@ -115,7 +115,7 @@ def direct(sql: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("scheme", [None, "views=records(70)", "views=records(7)"])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: S3Store, tmp_path: Path) -> None:
+def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES[name]
     ref, plan = planned(land(store), build, scheme)
     assert any(task.span for task in plan.stage("views").tasks) == (scheme is not None)
@@ -124,14 +124,14 @@ def test_the_rows_are_those_that_duckdb_gives(name: str, scheme: str | None, sto
 
 
 @pytest.mark.parametrize("runner", [lambda: Spark("local[2]"), lambda: Local(2)], ids=["spark", "two processes"])
-def test_whoever_runs_it(runner: Callable[[], Runner], store: S3Store, tmp_path: Path) -> None:
+def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: Path) -> None:
     build, sql = PIPELINES["summed by its own key"]
     ref, _ = planned(land(store), build, "views=records(70)")
     run_and_publish(ref, tmp_path, runner())
     assert published(store) == direct(sql)
 
 
-def test_batches_with_and_without_follow_each_other(store: S3Store, tmp_path: Path) -> None:
+def test_batches_with_and_without_follow_each_other(store: Store, tmp_path: Path) -> None:
     build, _ = PIPELINES["single records"]
     first, second = VIEWS.slice(0, 350), VIEWS.slice(350)
     for views, scheme in ((first, "views=records(50)"), (second, None), (first, "views=records(33)")):
@@ -143,7 +143,7 @@ def test_batches_with_and_without_follow_each_other(store: S3Store, tmp_path: Pa
         assert published(store) == sorted(connection.execute(sql).fetchall(), key=str)
 
 
-def test_each_task_opens_the_files_that_meet_its_range(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_task_opens_the_files_that_meet_its_range(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     land_file(pa.table({"k": ["hot"] * 400, "v": list(range(400))}), "views", f"{store.root}/topics", HOT, 0)
     land_file(pa.table({"k": ["hot"] * 400, "v": list(range(400))}), "views", f"{store.root}/topics", HOT, 400)
     for partition in {*range(PARTITIONS)} - {HOT}:
@@ -165,7 +165,7 @@ def test_each_task_opens_the_files_that_meet_its_range(store: S3Store, monkeypat
     assert sorted(opened) == [(0, 200, [0]), (200, 400, [0]), (400, 600, [400]), (600, 800, [400])]
 
 
-def test_receipts_say_the_ranges_and_coverage_has_one_row_for_the_partition(store: S3Store) -> None:
+def test_receipts_say_the_ranges_and_coverage_has_one_row_for_the_partition(store: Store) -> None:
     ref, plan = planned(land(store), lambda views: views.filter("v >= 0"), "views=records(70)")
     run_groups(ref)
     spans = [task.span for task in plan.stage("views").tasks if task.reads == {"views": (HOT,)}]
@@ -181,7 +181,7 @@ def test_receipts_say_the_ranges_and_coverage_has_one_row_for_the_partition(stor
 
 
 @pytest.mark.parametrize("by", ["k", "page", None])
-def test_running_totals_go_on_with_and_without(by: str | None, store: S3Store, tmp_path: Path) -> None:
+def test_running_totals_go_on_with_and_without(by: str | None, store: Store, tmp_path: Path) -> None:
     """Of the stream's own key they are combined behind an exchange in one batch, and where records lie in the next."""
 
     def running(views: Flow) -> Flow:
@@ -211,7 +211,7 @@ def kept(views: Flow) -> Flow:
     return views.filter("v >= 0", name="kept")
 
 
-def hot_batch(store: S3Store, change: Change = as_planned) -> BatchRef:
+def hot_batch(store: Store, change: Change = as_planned) -> BatchRef:
     """A batch whose hot partition has 400 records in ranges of 70 to a task, or as somebody changed its plan."""
     keys = ["hot"] * 420 + [f"ad-{n}" for n in range(40)]
     only = [key for key in keys if key == "hot" or placement_hash(key) % PARTITIONS != HOT]
@@ -248,7 +248,7 @@ def with_span(plan: Plan, before: Span, now: Span) -> Plan:
     ],
 )
 def test_ranges_of_a_stored_plan_that_lose_or_double_records_are_seen(
-    now: Span, says: str, store: S3Store, tmp_path: Path
+    now: Span, says: str, store: Store, tmp_path: Path
 ) -> Refusal:
     ref = hot_batch(store, lambda plan: with_span(plan, Span(*SPAN), now))
     run_groups(ref)
@@ -258,7 +258,7 @@ def test_ranges_of_a_stored_plan_that_lose_or_double_records_are_seen(
     return said
 
 
-def read_as(store: S3Store, patch: pytest.MonkeyPatch, start: int, end: int) -> BatchRef:
+def read_as(store: Store, patch: pytest.MonkeyPatch, start: int, end: int) -> BatchRef:
     """A batch that has run, in which the task of one range was given the records of another."""
     reader = kernel.reader
 
@@ -278,7 +278,7 @@ def read_as(store: S3Store, patch: pytest.MonkeyPatch, start: int, end: int) -> 
 
 @caught_by(COVERED)
 def test_a_range_that_its_task_did_not_read_is_missed(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     # The files of another end of the partition have no record of the range.
     said = refusal(read_as(store, monkeypatch, 350, 420), tmp_path)
@@ -286,7 +286,7 @@ def test_a_range_that_its_task_did_not_read_is_missed(
     return said
 
 
-def test_a_receipt_of_another_range_is_refused(store: S3Store) -> None:
+def test_a_receipt_of_another_range_is_refused(store: Store) -> None:
     """It says what its task was to read, which has to be what the plan says."""
     ref = hot_batch(store)
     run_groups(ref)

@@ -19,7 +19,7 @@ from dags.pipelines.tail_activity import pipeline as tail_activity
 from demo.home import SOURCE, STORE, Home
 from demo.landing import land
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 from tests.forked import coset
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             ref, _ = steps.plan(tail_activity, STORE)
             assert ref is not None
             if number < 2:
-                abandon(Ledger(S3Store(STORE), tail_activity.name), "to come to batch 2")
+                abandon(Ledger(store_at(STORE), tail_activity.name), "to come to batch 2")
         yield dict(os.environ)
 
 
@@ -92,7 +92,7 @@ def test_make_has_the_target(target: str) -> None:
 
 
 def test_the_pipeline_of_the_example_is_published(environment: dict[str, str], folder: Path) -> None:
-    assert S3Store(STORE).get("late/commits/0.json") is not None
+    assert store_at(STORE).get("late/commits/0.json") is not None
 
 
 def test_every_file_that_the_pages_link_to_is_there() -> None:

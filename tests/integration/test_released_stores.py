@@ -19,7 +19,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from tests.batches import rows
@@ -106,7 +106,7 @@ def planned(ledger: Ledger, batch: int) -> Plan:
     return plan
 
 
-def finish(pipeline: Pipeline, store: S3Store, docs: Path, settings: Settings | None = None) -> None:
+def finish(pipeline: Pipeline, store: Store, docs: Path, settings: Settings | None = None) -> None:
     """Run what is open or new, until nothing is left."""
     while True:
         ref, sentence = steps.plan(pipeline, store.root, settings or Settings())
@@ -116,7 +116,7 @@ def finish(pipeline: Pipeline, store: S3Store, docs: Path, settings: Settings | 
     assert "nothing" in sentence.lower()
 
 
-def check(store: S3Store, version: str, batches: int) -> None:
+def check(store: Store, version: str, batches: int) -> None:
     """Hold each result table against all that landed."""
     wanted = wanted_of_first(batches) if version == "0.1.0" else wanted_of_shop(batches)
     for table, held in wanted.items():

@@ -17,7 +17,7 @@ from batches.runners.local import Local
 from cli.main import app
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Judged
@@ -32,18 +32,18 @@ LOST = Settings.parse(accept_loss=["views-0@[4,12)"])
 
 
 @pytest.fixture
-def read(store: S3Store, tmp_path: Path) -> S3Store:
+def read(store: Store, tmp_path: Path) -> Store:
     """A store with a published batch of four records of partition 0, and a file of them."""
     land(store, [0, 1, 2, 3])
     published(store, counted(store, "dense"), tmp_path)
     return store
 
 
-def expire(store: S3Store, *firsts: int) -> None:
+def expire(store: Store, *firsts: int) -> None:
     erase(store.root, *(f"topics/views/partition=0/views+0+{first:010}.parquet" for first in firsts))
 
 
-def refused(store: S3Store, offsets: str = "dense", settings: Settings = DEFAULTS) -> Finding:
+def refused(store: Store, offsets: str = "dense", settings: Settings = DEFAULTS) -> Finding:
     with pytest.raises(Refused) as caught:
         preview(counted(store, offsets), store, settings)
     (finding,) = caught.value.findings
@@ -51,20 +51,20 @@ def refused(store: S3Store, offsets: str = "dense", settings: Settings = DEFAULT
 
 
 @pytest.fixture
-def lost(read: S3Store) -> S3Store:
+def lost(read: Store) -> Store:
     """The same, after files that were read and files that were not have expired."""
     land(read, list(range(12, 16)))
     expire(read, 0)
     return read
 
 
-def test_files_that_were_read_may_expire(read: S3Store) -> None:
+def test_files_that_were_read_may_expire(read: Store) -> None:
     land(read, [4, 5])
     expire(read, 0)
     assert str(planned(read, counted(read, "dense")).ranges()[0]) == "views-0@[4,6)"
 
 
-def test_files_that_expired_unread_are_a_loss_that_is_refused_with_its_range(lost: S3Store) -> None:
+def test_files_that_expired_unread_are_a_loss_that_is_refused_with_its_range(lost: Store) -> None:
     finding = refused(lost)
     assert finding.what == "offsets start at 12, but only those before 4 are committed: [4,12) is lost"
     assert finding.where == f"views-0 in {lost.root}/topics"
@@ -74,7 +74,7 @@ def test_files_that_expired_unread_are_a_loss_that_is_refused_with_its_range(los
     )
 
 
-def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost: S3Store, tmp_path: Path) -> None:
+def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost: Store, tmp_path: Path) -> None:
     ref = published(lost, counted(lost, "dense"), tmp_path, LOST)
     ledger, plan = ref.load()
     assert [str(loss) for loss in plan.lost] == ["views-0@[4,12)"]
@@ -108,19 +108,19 @@ def test_a_loss_that_is_accepted_is_in_the_plan_the_verdict_and_the_report(lost:
         ("4-12", "'4-12' is no range of offsets"),
     ],
 )
-def test_a_loss_that_is_not_the_one_is_refused(lost: S3Store, text: str, said: str) -> None:
+def test_a_loss_that_is_not_the_one_is_refused(lost: Store, text: str, said: str) -> None:
     with pytest.raises(Refused) as caught:
         preview(counted(lost, "dense"), lost, Settings.parse(accept_loss=[text]))
     assert any(said in finding.what for finding in caught.value.findings)
 
 
-def test_nothing_is_accepted_where_nothing_is_lost(read: S3Store) -> None:
+def test_nothing_is_accepted_where_nothing_is_lost(read: Store) -> None:
     land(read, [4, 5])
     finding = refused(read, settings=Settings.parse(accept_loss=["views-0@[4,5)"]))
     assert finding.what == "views-0@[4,5) is accepted as lost, but it is not: no offset is missing there"
 
 
-def test_a_gap_between_unread_files_can_be_accepted_too(read: S3Store, tmp_path: Path) -> None:
+def test_a_gap_between_unread_files_can_be_accepted_too(read: Store, tmp_path: Path) -> None:
     land(read, [4, 5])
     land(read, [9])
     assert "gap: no file holds views-0@[6,9)" in refused(read).what
@@ -133,13 +133,13 @@ def test_a_gap_between_unread_files_can_be_accepted_too(read: S3Store, tmp_path:
     )
 
 
-def test_a_limit_counts_records_where_offsets_are_lost(lost: S3Store, tmp_path: Path) -> None:
+def test_a_limit_counts_records_where_offsets_are_lost(lost: Store, tmp_path: Path) -> None:
     settings = replace(LOST, limit=3)
     _, plan = published(lost, counted(lost, "dense"), tmp_path, settings).load()
     assert (str(plan.ranges()[0]), plan.records) == ("views-0@[4,15)", 3)
 
 
-def test_a_sparse_stream_loses_files_as_others_do(read: S3Store, tmp_path: Path) -> None:
+def test_a_sparse_stream_loses_files_as_others_do(read: Store, tmp_path: Path) -> None:
     land(read, list(range(300, 304)))
     assert "[4,300) is lost" in refused(read, "sparse").what
     settings = Settings.parse(accept_loss=["views-0@[4,300)"])
@@ -147,7 +147,7 @@ def test_a_sparse_stream_loses_files_as_others_do(read: S3Store, tmp_path: Path)
     assert (plan.records, [str(loss) for loss in plan.lost]) == (4, ["views-0@[4,300)"])
 
 
-def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: S3Store, tmp_path: Path) -> None:
+def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store, tmp_path: Path) -> None:
     def unaccepted(plan: Plan) -> Plan:
         return replace(plan, losses=())
 
@@ -156,7 +156,7 @@ def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: S3Store, tmp
     assert "views-0: 8 offsets are missing and nobody says why, the first in views-0@[4,12)" in said.findings[0]
 
 
-def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
+def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counted.py"
     file.write_text(
         "from partitioning import Pipeline\n"
@@ -167,7 +167,7 @@ def coset(store: S3Store, tmp_path: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [words[0], str(file), "--store", store.root, *words[1:]])
 
 
-def test_on_the_command_line(lost: S3Store, tmp_path: Path) -> None:
+def test_on_the_command_line(lost: Store, tmp_path: Path) -> None:
     shown = coset(lost, tmp_path, "plan")
     assert shown.exit_code == 3
     assert "--accept-loss 'views-0@[4,12)'" in shown.stderr

@@ -18,7 +18,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import hash_of
 from partitioning.model.placement import JAVA
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
@@ -52,7 +52,7 @@ def clicks(first: int, count: int) -> pa.Table:
     return pa.table({"k": [f"ad-{n % 83}" for n in range(count)], "c": numbers})
 
 
-def activity(store: S3Store, views_in: int, clicks_in: int, null_keys: NullKeys = NullKeys.REFUSE) -> Pipeline:
+def activity(store: Store, views_in: int, clicks_in: int, null_keys: NullKeys = NullKeys.REFUSE) -> Pipeline:
     """Counted views that meet clicks."""
     made = Pipeline("activity", source=f"{store.root}/topics")
     seen = made.stream("views", key="k", partitions=views_in, null_keys=null_keys)
@@ -62,7 +62,7 @@ def activity(store: S3Store, views_in: int, clicks_in: int, null_keys: NullKeys 
 
 
 def publish(
-    store: S3Store,
+    store: Store,
     made: Pipeline,
     docs: Path,
     settings: Settings = DEFAULTS,
@@ -101,7 +101,7 @@ def in_order(found: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
     ids=["4 to 8", "4 to 8 in two tasks", "4 to 6 in two tasks", "8 to 4", "6 to 9 in three tasks"],
 )
 def test_a_topic_whose_partition_count_changes_between_two_batches(
-    store: S3Store, tmp_path: Path, before: int, now: int, scheme: str | None, lie_by: int
+    store: Store, tmp_path: Path, before: int, now: int, scheme: str | None, lie_by: int
 ) -> None:
     settings = Settings.parse(scheme=scheme)
     batches = [{"views": views(n * 1000, 400), "clicks": clicks(n * 1000, 300)} for n in range(3)]
@@ -126,7 +126,7 @@ def test_a_topic_whose_partition_count_changes_between_two_batches(
     ("before", "now", "scheme"), [(6, 9, "cogroup"), (6, 9, "tasks(9)"), (4, 8, "tasks(8)"), (4, 8, "max")]
 )
 def test_a_topic_whose_partition_count_changes_where_no_keys_have_to_meet(
-    store: S3Store, tmp_path: Path, before: int, now: int, scheme: str
+    store: Store, tmp_path: Path, before: int, now: int, scheme: str
 ) -> None:
     def evenly(partitions: int) -> Pipeline:
         made = Pipeline("activity", source=f"{store.root}/topics")
@@ -142,7 +142,7 @@ def test_a_topic_whose_partition_count_changes_where_no_keys_have_to_meet(
     assert in_order(rows(store.root, "even")) == expected
 
 
-def by_two_hashes(store: S3Store, clicked: pa.Table) -> tuple[Flow, Flow, Pipeline]:
+def by_two_hashes(store: Store, clicked: pa.Table) -> tuple[Flow, Flow, Pipeline]:
     """Views placed by murmur2 and clicks, landed here, by Java's hash: a key may be in another task in each."""
     made = Pipeline("activity", source=f"{store.root}/topics")
     seen = made.stream("views", key="k", partitions=8)
@@ -158,7 +158,7 @@ UNION = "SELECT k, v FROM views UNION ALL SELECT k, c FROM clicks"
 
 
 def test_streams_that_are_placed_by_different_hashes_and_merged_in_the_tasks_of_one_scheme(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     batch = {"views": views(0, 200), "clicks": clicks(0, 200)}
     seen, clicked, made = by_two_hashes(store, batch["clicks"])
@@ -167,7 +167,7 @@ def test_streams_that_are_placed_by_different_hashes_and_merged_in_the_tasks_of_
     assert in_order(rows(store.root, "both")) == direct(UNION, batch)
 
 
-def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store: S3Store, tmp_path: Path) -> None:
+def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store: Store, tmp_path: Path) -> None:
     batch = {"views": views(0, 200), "clicks": clicks(0, 200)}
     seen, clicked, made = by_two_hashes(store, batch["clicks"])
     seen.merge(clicked, name="both").write("both")
@@ -180,7 +180,7 @@ def test_a_stream_of_which_equal_keys_meet_beside_one_of_which_they_do_not(store
     assert in_order(rows(store.root, "counts")) == direct("SELECT k, count(*) FROM views GROUP BY k", batch)
 
 
-def test_cosets_that_are_dealt_to_few_tasks_and_then_to_more(store: S3Store, tmp_path: Path) -> None:
+def test_cosets_that_are_dealt_to_few_tasks_and_then_to_more(store: Store, tmp_path: Path) -> None:
     batches = [{"views": views(n * 1000, 400), "clicks": clicks(n * 1000, 300)} for n in range(2)]
     made = activity(store, 8, 12)
     for tasks_there, batch in zip((3, 5), batches, strict=True):
@@ -193,7 +193,7 @@ def test_cosets_that_are_dealt_to_few_tasks_and_then_to_more(store: S3Store, tmp
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(5)", "tasks(24)"])
-def test_a_stream_that_two_stages_read_each_in_its_way(store: S3Store, tmp_path: Path, scheme: str) -> None:
+def test_a_stream_that_two_stages_read_each_in_its_way(store: Store, tmp_path: Path, scheme: str) -> None:
     evenly = Pipeline("activity", source=f"{store.root}/topics")
     evenly.stream("views", key="k", partitions=8).filter("v % 2 = 0", name="even").write("even")
 
@@ -221,7 +221,7 @@ def test_a_stream_that_two_stages_read_each_in_its_way(store: S3Store, tmp_path:
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(5)", "tasks(1)"])
-def test_records_without_a_key_in_a_task_of_their_own(store: S3Store, tmp_path: Path, scheme: str) -> None:
+def test_records_without_a_key_in_a_task_of_their_own(store: Store, tmp_path: Path, scheme: str) -> None:
     made = Pipeline("activity", source=f"{store.root}/topics")
     seen = made.stream("views", key="k", partitions=8, null_keys=NullKeys.OWN_TASK)
     seen.aggregate("count(*) AS n, sum(v)::BIGINT AS v", name="counted").write("activity")
@@ -237,7 +237,7 @@ def test_records_without_a_key_in_a_task_of_their_own(store: S3Store, tmp_path: 
     assert in_order(rows(store.root, "activity")) == expected
 
 
-def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: S3Store, tmp_path: Path) -> None:
+def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: Store, tmp_path: Path) -> None:
     def writing(*tables: str) -> Pipeline:
         made = Pipeline("activity", source=f"{store.root}/topics")
         seen = made.stream("views", key="k", partitions=4)
@@ -253,7 +253,7 @@ def test_a_table_that_is_left_out_for_a_batch_and_then_written_again(store: S3St
     assert in_order(rows(store.root, "b")) == direct(count, batches[0], *batches[2:])
 
 
-def test_a_batch_after_one_that_was_given_up(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_after_one_that_was_given_up(store: Store, tmp_path: Path) -> None:
     batches = [{"views": views(n * 1000, 200), "clicks": clicks(n * 1000, 100)} for n in range(3)]
     made = activity(store, 8, 12)
     publish(store, made, tmp_path, **batches[0])

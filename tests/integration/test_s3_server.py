@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from demo.s3_server import S3Server, start_server
-from partitioning.documents.store import S3Store
+from partitioning.documents.stores import store_at
 
 # What each part would do for anyone who asks: list and read a bucket, write to it, remove it with all data.
 ASKED = [
@@ -36,7 +36,7 @@ def answer(port: int, method: str, path: str) -> int:
 
 
 def test_no_port_answers_those_without_credentials(s3: S3Server) -> None:
-    held = S3Store("s3://test")
+    held = store_at("s3://test")
     held.put("held", b"as it was")
     answered = {(port, *asked): answer(port, *asked) for port in s3.ports for asked in ASKED}
     assert {asked: status for asked, status in answered.items() if 200 <= status < 400} == {}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from cli.main import app
 from partitioning import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.landed import land_table
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
@@ -19,7 +19,7 @@ STAGE = "flights+planes"
 
 
 @pytest.fixture
-def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
     tails = [f"N{number}" for number in range(400)]
@@ -39,7 +39,7 @@ def coset(*words: str) -> Result:
     return result
 
 
-def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed: S3Store, tmp_path: Path) -> None:
+def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed: Store, tmp_path: Path) -> None:
     file = str(tmp_path / "settings.toml")
     words = ("schemes", PIPELINE, "--target-bytes", "2000", "--write", file)
     (proposed,) = json.loads(coset(*words, "--json").stdout)["stages"]
@@ -51,7 +51,7 @@ def test_what_is_proposed_is_planned_by_the_file_that_is_written(landed: S3Store
     assert (stage["name"], stage["cosets"], stage["given"]) == (STAGE, proposed["tasks"], True)
 
 
-def test_the_other_settings_stay_as_they_are(landed: S3Store, tmp_path: Path) -> None:
+def test_the_other_settings_stay_as_they_are(landed: Store, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('limit = 7\ngrouper = "round-robin"\n[steps.totals]\nscheme = "tasks(2)"\n')
     words = ("--settings", str(tmp_path / "mine.toml"), "--target-bytes", "2000", "--write", str(tmp_path / "new.toml"))
     coset("schemes", PIPELINE, *words)
@@ -63,7 +63,7 @@ def test_the_other_settings_stay_as_they_are(landed: S3Store, tmp_path: Path) ->
     assert f"# {STAGE}: 2 -> " in text
 
 
-def test_a_file_that_cannot_be_written_is_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused(landed: Store, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["schemes", PIPELINE, "--write", str(tmp_path / "none" / "settings.toml")])
     assert result.exit_code == 3
     assert "the settings cannot be written" in result.stderr

@@ -19,7 +19,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import TaskRef
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.sizing.hotkeys import hot_keys
@@ -35,7 +35,7 @@ STAGE = "flights+planes"
 
 
 @pytest.fixture
-def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with 1000 flights, 700 of them of one plane; all else goes to the same store."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -45,7 +45,7 @@ def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
     return store
 
 
-def arrive(store: S3Store, count: int) -> None:
+def arrive(store: Store, count: int) -> None:
     keys = ["N7" if number % 10 < 7 else f"N{number % 50}" for number in range(count)]
     table = pa.table({"tailnum": keys, "delay": pa.array(range(count), pa.int64())})
     land_table(table, "flights", f"{store.root}/topics", key="tailnum", partitions=4)
@@ -68,7 +68,7 @@ def row(document: dict[str, Any], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def published(store: S3Store, docs: Path) -> None:
+def published(store: Store, docs: Path) -> None:
     """Plan the next batch, run it and publish it."""
     assert coset("plan", PIPELINE).exit_code == 0
     plan = Ledger(store, "delays").standing().plan
@@ -112,7 +112,7 @@ def test_unifiers_follow_the_stage_before_them_whatever_is_compared() -> None:
     assert {"tasks(3)"} <= {name for row in result.rows["flights"] for name in row.names}
 
 
-def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: S3Store) -> None:
+def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: Store) -> None:
     document = compared()
     assert document["sentence"] == "Batch 0 would read 1,050 records"
     assert (document["history"], document["hot_keys"]) == ([], None)
@@ -126,7 +126,7 @@ def test_schemes_are_compared_on_what_has_arrived_and_nothing_is_stored(landed: 
     assert not list(landed.list("delays/"))
 
 
-def test_what_is_refused_is_a_row_with_its_reason(landed: S3Store) -> None:
+def test_what_is_refused_is_a_row_with_its_reason(landed: Store) -> None:
     (finding,) = row(compared(), "max")["refused"]
     assert finding["what"] == "scheme max keeps no keys together, but totals, delays needs them together"
     text = coset("schemes", PIPELINE).stdout
@@ -134,7 +134,7 @@ def test_what_is_refused_is_a_row_with_its_reason(landed: S3Store) -> None:
     assert "max is refused: scheme max keeps no keys together" in text
 
 
-def test_given_schemes_and_targets_are_used(landed: S3Store) -> None:
+def test_given_schemes_and_targets_are_used(landed: Store) -> None:
     document = compared("--scheme", "tasks(3)", "--scheme", "tasks(6)", "--target-bytes", "1", "--max-tasks", "7")
     assert row(document, "tasks(3)")["reads"] == 18
     assert row(document, "tasks(6)")["tasks"] == 6
@@ -146,14 +146,14 @@ def test_given_schemes_and_targets_are_used(landed: S3Store) -> None:
     assert row(compared("--scheme", "totals=tasks(5)"), "tasks(5)")["tasks"] == 5
 
 
-def test_the_first_batch_goes_by_bytes_and_says_so(landed: S3Store) -> None:
+def test_the_first_batch_goes_by_bytes_and_says_so(landed: Store) -> None:
     text = coset("schemes", PIPELINE, "--target-seconds", "1").stdout
     assert "No batch was published yet, so the proposal goes by bytes only." in text
     assert "no batch has yet shown how many seconds that takes" in text
     assert "Hot keys: unknown, as there are no receipts of a published batch." in text
 
 
-def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store, tmp_path: Path) -> None:
+def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: Store, tmp_path: Path) -> None:
     published(landed, tmp_path)
     arrive(landed, 500)
     document = compared("--target-seconds", "0.000001")
@@ -168,7 +168,7 @@ def test_after_a_batch_its_seconds_and_its_hot_keys_are_known(landed: S3Store, t
     assert "\nN7 " in text
 
 
-def test_when_nothing_is_new_the_last_batch_is_compared(landed: S3Store, tmp_path: Path) -> None:
+def test_when_nothing_is_new_the_last_batch_is_compared(landed: Store, tmp_path: Path) -> None:
     before = compared()
     published(landed, tmp_path)
     after = compared()
@@ -180,7 +180,7 @@ def test_when_nothing_is_new_the_last_batch_is_compared(landed: S3Store, tmp_pat
     ]
 
 
-def test_an_open_batch_is_compared_on_what_it_reads(landed: S3Store) -> None:
+def test_an_open_batch_is_compared_on_what_it_reads(landed: Store) -> None:
     coset("plan", PIPELINE, "--limit", "10")
     document = compared()
     assert document["sentence"] == (
@@ -188,7 +188,7 @@ def test_an_open_batch_is_compared_on_what_it_reads(landed: S3Store) -> None:
     )
 
 
-def test_wrong_targets_and_schemes_are_refused(landed: S3Store) -> None:
+def test_wrong_targets_and_schemes_are_refused(landed: Store) -> None:
     result = coset("schemes", PIPELINE, "--min-tasks", "9", "--max-tasks", "3")
     assert (result.exit_code, "min_tasks is 9, max_tasks is 3" in result.stderr) == (3, True)
     result = coset("schemes", PIPELINE, "--scheme", "flihgts=tasks(3)")
@@ -244,7 +244,7 @@ def test_without_a_hot_partition_nothing_is_said_of_it(capsys: pytest.CaptureFix
     assert "Hot partitions" not in capsys.readouterr().out
 
 
-def test_programs_are_told_of_hot_partitions_too(landed: S3Store) -> None:
+def test_programs_are_told_of_hot_partitions_too(landed: Store) -> None:
     (hot,) = compared()["hot_partitions"]
     assert (hot["stage"], hot["stream"], hot["records"] >= 700, hot["of_mean"] >= 2.8) == (STAGE, "flights", True, True)
     assert hot["scheme"] == "records(250)"

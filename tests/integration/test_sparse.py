@@ -17,7 +17,7 @@ from cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from tests.batches import rows
@@ -25,13 +25,13 @@ from tests.sparse import FIRST, SECOND, counted, land, planned, published
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     land(store, FIRST)
     land(store, SECOND)
     return store
 
 
-def test_records_are_counted_as_the_files_say_and_gaps_are_reported(landed: S3Store, tmp_path: Path) -> None:
+def test_records_are_counted_as_the_files_say_and_gaps_are_reported(landed: Store, tmp_path: Path) -> None:
     ref = published(landed, counted(landed), tmp_path)
     _, plan = ref.load()
     assert (plan.records, plan.streams[0].partitions[0].missing) == (9, 12)
@@ -51,7 +51,7 @@ def test_records_are_counted_as_the_files_say_and_gaps_are_reported(landed: S3St
     assert again.load()[1].records == 2
 
 
-def test_what_is_not_declared_sparse_is_refused_and_told_how_to_declare_it(landed: S3Store) -> None:
+def test_what_is_not_declared_sparse_is_refused_and_told_how_to_declare_it(landed: Store) -> None:
     with pytest.raises(Refused) as refused:
         preview(counted(landed, "dense"), landed)
     said = [(finding.what, finding.then) for finding in refused.value.findings]
@@ -61,7 +61,7 @@ def test_what_is_not_declared_sparse_is_refused_and_told_how_to_declare_it(lande
     assert 'declare offsets="sparse(2)"' in said[-1][1]
 
 
-def test_a_hole_that_is_larger_than_declared_is_refused_with_its_range(landed: S3Store) -> None:
+def test_a_hole_that_is_larger_than_declared_is_refused_with_its_range(landed: Store) -> None:
     with pytest.raises(Refused) as refused:
         preview(counted(landed, "sparse(1)"), landed)
     (finding,) = refused.value.findings
@@ -70,9 +70,7 @@ def test_a_hole_that_is_larger_than_declared_is_refused_with_its_range(landed: S
     assert planned(landed, counted(landed, "sparse(2)")).records == 9
 
 
-def test_a_hole_after_what_is_committed_is_refused_if_it_is_larger_than_declared(
-    landed: S3Store, tmp_path: Path
-) -> None:
+def test_a_hole_after_what_is_committed_is_refused_if_it_is_larger_than_declared(landed: Store, tmp_path: Path) -> None:
     published(landed, counted(landed), tmp_path)
     land(landed, [122, 123])
     with pytest.raises(Refused, match=r"views-0@\[21,122\)|\[21,122\) is lost"):
@@ -81,13 +79,13 @@ def test_a_hole_after_what_is_committed_is_refused_if_it_is_larger_than_declared
 
 
 @pytest.mark.parametrize("offsets", [[0, 1, 1], [0, 2, 1, 1]])
-def test_a_file_with_more_records_than_offsets_is_a_duplicate_all_the_same(store: S3Store, offsets: list[int]) -> None:
+def test_a_file_with_more_records_than_offsets_is_a_duplicate_all_the_same(store: Store, offsets: list[int]) -> None:
     land(store, offsets)
     with pytest.raises(Refused, match="a duplicate"):
         preview(counted(store), store)
 
 
-def test_a_limit_takes_whole_files(landed: S3Store, tmp_path: Path) -> None:
+def test_a_limit_takes_whole_files(landed: Store, tmp_path: Path) -> None:
     land(landed, [21, 22, 23])
     for limit, end, records in ((1, 10, 5), (5, 10, 5), (8, 10, 5), (9, 21, 9), (10, 22, 10), (11, 23, 11)):
         plan = planned(landed, counted(landed), Settings(limit=limit))
@@ -96,13 +94,13 @@ def test_a_limit_takes_whole_files(landed: S3Store, tmp_path: Path) -> None:
     assert planned(landed, counted(landed)).records == 3
 
 
-def test_a_start_within_a_file_with_gaps_is_refused(landed: S3Store) -> None:
+def test_a_start_within_a_file_with_gaps_is_refused(landed: Store) -> None:
     with pytest.raises(Refused, match=r"offset 4 is within a file of 5 records with the offsets \[0,10\)"):
         preview(counted(landed), landed, Settings(starts={"views-0": 4}))
     assert planned(landed, counted(landed), Settings(starts={"views-0": 10})).records == 4
 
 
-def test_a_compacted_table_is_read_whole(landed: S3Store, tmp_path: Path) -> None:
+def test_a_compacted_table_is_read_whole(landed: Store, tmp_path: Path) -> None:
     made = Pipeline("latest", source=f"{landed.root}/topics")
     made.table("views", key="ad", partitions=1, offsets="sparse").select("n").write("latest")
     land(landed, [30, 40], ["N0", "N1"])
@@ -115,7 +113,7 @@ def test_a_compacted_table_is_read_whole(landed: S3Store, tmp_path: Path) -> Non
     }
 
 
-def test_ranges_of_a_sparse_partition_are_dealt_to_tasks_and_add_up(landed: S3Store, tmp_path: Path) -> None:
+def test_ranges_of_a_sparse_partition_are_dealt_to_tasks_and_add_up(landed: Store, tmp_path: Path) -> None:
     made = Pipeline("counted", source=f"{landed.root}/topics")
     parts = made.stream("views", key="ad", partitions=1, offsets="sparse").partial("count(*) AS views", by="ad")
     parts.combine("sum(views)::BIGINT AS views", name="totals").write("counted")
@@ -125,7 +123,7 @@ def test_ranges_of_a_sparse_partition_are_dealt_to_tasks_and_add_up(landed: S3St
     assert len(rows(landed.root, "counted")) == 9
 
 
-def test_records_of_a_sparse_stream_are_spread_as_by_their_keys(store: S3Store, tmp_path: Path) -> None:
+def test_records_of_a_sparse_stream_are_spread_as_by_their_keys(store: Store, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     kept = {0: 0, 1: 0}
     for partition in (0, 1):
@@ -142,7 +140,7 @@ def test_records_of_a_sparse_stream_are_spread_as_by_their_keys(store: S3Store, 
 LOST = [list(range(first, first + 10)) for first in (0, 10, 30)]
 
 
-def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: S3Store) -> None:
+def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: Store) -> None:
     for offsets in LOST:
         land(store, offsets)
     with pytest.raises(Refused) as refused:
@@ -153,7 +151,7 @@ def test_a_lost_file_of_a_stream_without_other_gaps_is_refused(store: S3Store) -
 
 
 def test_a_burst_of_compaction_beside_nearly_dense_files_is_refused_until_it_is_declared_or_accepted(
-    store: S3Store,
+    store: Store,
 ) -> None:
     # Of 100 offsets three are missing; then 40 in a row, as where the same keys came again and again.
     land(store, [offset for offset in range(100) if offset not in {13, 50, 51}])
@@ -171,7 +169,7 @@ def test_a_burst_of_compaction_beside_nearly_dense_files_is_refused_until_it_is_
 
 
 def test_a_lost_file_of_a_stream_that_declares_as_much_is_a_warning_wherever_it_is_told(
-    store: S3Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for offsets in LOST:
         land(store, offsets)

@@ -10,7 +10,7 @@ import pytest
 from batches.publication import abandon
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.histories import Click, History, Oracle
 from tests.running import run_groups
 
@@ -29,7 +29,7 @@ def records(chance: random.Random, now: int, count: int) -> list[Click]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_history_gives_what_one_process_gives(seed: int, store: S3Store, tmp_path: Path) -> None:
+def test_any_history_gives_what_one_process_gives(seed: int, store: Store, tmp_path: Path) -> None:
     chance, oracle = random.Random(seed), Oracle()
     history = History(store, tmp_path)
     partitions = 4

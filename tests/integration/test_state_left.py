@@ -17,7 +17,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.model.artefact import Role
@@ -41,7 +41,7 @@ def totals(source: str, partitions: int, build: Callable[[Flow], Flow] = total) 
 class Totals(History):
     """Running totals, and what each batch left of them."""
 
-    def __init__(self, store: S3Store, docs: Path) -> None:
+    def __init__(self, store: Store, docs: Path) -> None:
         super().__init__(store, docs, totals)
 
     def batch(self, keys: range, scheme: str = "cogroup") -> tuple[Plan, int]:
@@ -67,7 +67,7 @@ def read_by(plan: Plan) -> StateInput:
     return read
 
 
-def test_a_batch_leaves_what_it_has_and_not_what_was_ever_kept(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_leaves_what_it_has_and_not_what_was_ever_kept(store: Store, tmp_path: Path) -> None:
     history = Totals(store, tmp_path)
     assert history.batch(range(KEYS))[1] == KEYS
     wanted = dict.fromkeys((f"key-{number}" for number in range(KEYS)), 1)
@@ -87,7 +87,7 @@ def test_a_batch_leaves_what_it_has_and_not_what_was_ever_kept(store: S3Store, t
     assert said in markdown(explain(plan))
 
 
-def test_it_is_left_anew_once_too_many_tasks_read_each_part_of_it(store: S3Store, tmp_path: Path) -> None:
+def test_it_is_left_anew_once_too_many_tasks_read_each_part_of_it(store: Store, tmp_path: Path) -> None:
     history = Totals(store, tmp_path)
     history.batch(range(40), "tasks(2)")
     plan, left = history.batch(range(5), "tasks(6)")
@@ -107,7 +107,7 @@ def streaks(source: str, partitions: int) -> Pipeline:
     return totals(source, partitions, streak)
 
 
-def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: S3Store, tmp_path: Path) -> None:
+def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: Store, tmp_path: Path) -> None:
     history = History(store, tmp_path, streaks)
     # Every fifth minute what is kept of a key is dropped.
     for numbers, minute in ((range(40), 1), (range(4), 5), (range(4, 8), 6), (range(8, 12), 7), (range(4), 8)):
@@ -138,7 +138,7 @@ def test_a_key_that_was_dropped_stays_so_when_its_run_is_merged(store: S3Store, 
     ids=["operation", "expressions", "types"],
 )
 def test_a_step_that_is_changed_does_not_go_on(
-    change: Callable[[Flow], Flow], what: str, store: S3Store, tmp_path: Path
+    change: Callable[[Flow], Flow], what: str, store: Store, tmp_path: Path
 ) -> None:
     history = Totals(store, tmp_path)
     history.batch(range(5))
@@ -152,9 +152,7 @@ def test_a_step_that_is_changed_does_not_go_on(
     assert "`coset plan kept --begin-anew totals`: table 'totals' has 5 rows, and those to come would" in finding.then
 
 
-def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for(
-    store: S3Store, tmp_path: Path
-) -> None:
+def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for(store: Store, tmp_path: Path) -> None:
     history = Totals(store, tmp_path)
     history.batch(range(5))
 
@@ -170,7 +168,7 @@ def test_what_was_kept_in_other_types_is_not_gone_on_from_though_it_is_asked_for
     assert history.now() == {"key-1": 1}
 
 
-def test_what_no_kept_batch_goes_on_from_is_swept(store: S3Store, tmp_path: Path) -> None:
+def test_what_no_kept_batch_goes_on_from_is_swept(store: Store, tmp_path: Path) -> None:
     history = Totals(store, tmp_path)
     for _ in range(STATES_KEPT + 4):
         history.batch(range(4))
@@ -199,7 +197,7 @@ def coset(*words: str) -> Result:
 
 
 @pytest.fixture
-def published(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def published(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Three batches of clicks, by the pipeline of the command line."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -211,7 +209,7 @@ def published(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return store
 
 
-def test_state_is_shown(published: S3Store, tmp_path: Path) -> None:
+def test_state_is_shown(published: Store, tmp_path: Path) -> None:
     shown = [
         coset("state", KEPT),
         coset("state", KEPT, "totals"),
@@ -227,7 +225,7 @@ def test_state_is_shown(published: S3Store, tmp_path: Path) -> None:
     assert [state["step"] for state in json.loads(coset("state", KEPT, "--json").stdout)] == ["totals", "newest"]
 
 
-def test_state_is_a_table(published: S3Store, tmp_path: Path) -> None:
+def test_state_is_a_table(published: Store, tmp_path: Path) -> None:
     file = tmp_path / "totals.parquet"
     assert coset("state", KEPT, "totals", "--parquet", str(file)).stdout == f"30 rows written to {file}\n"
     table = pq.read_table(file)
@@ -243,7 +241,7 @@ def test_state_is_a_table(published: S3Store, tmp_path: Path) -> None:
         (("totals", "--parquet", "/no/such/folder/a.parquet"), "the file cannot be written", "a folder that is there"),
     ],
 )
-def test_what_is_not_there_is_said(words: tuple[str, ...], what: str, then: str, published: S3Store) -> None:
+def test_what_is_not_there_is_said(words: tuple[str, ...], what: str, then: str, published: Store) -> None:
     result = coset("state", KEPT, *words)
     assert result.exit_code == 3
     assert what in result.stderr

@@ -21,7 +21,7 @@ from batches.sweeping import sweep
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
@@ -35,7 +35,7 @@ from tests.running import run_groups, silently
 __all__ = ["three_batches"]
 
 
-def state_of(store: S3Store, batch: int) -> list[Artefact]:
+def state_of(store: Store, batch: int) -> list[Artefact]:
     """The objects of state that a batch left, and the next goes on from."""
     runs = [
         run for state in kept_states(Ledger(store, "kept")) for run in zip(state.read.runs, state.runs, strict=True)
@@ -43,7 +43,7 @@ def state_of(store: S3Store, batch: int) -> list[Artefact]:
     return [file for run, files in runs if run.batch == batch for file in files]
 
 
-def restored(store: S3Store) -> list[str]:
+def restored(store: Store) -> list[str]:
     with Local(processes=1) as runner:
         return [file.path for file in restore("kept", store, runner, silently)]
 
@@ -52,7 +52,7 @@ def clicks(batch: int) -> list[Click]:
     return [Click(f"key-{key}", 10 * batch + key, batch + 1) for key in range(2 * batch, 9)]
 
 
-def batches(store: S3Store, docs: Path, count: int) -> tuple[History, Oracle, BatchRef]:
+def batches(store: Store, docs: Path, count: int) -> tuple[History, Oracle, BatchRef]:
     """So many published batches of all kinds of state, and one more that is planned."""
     history, oracle = History(store, docs), Oracle()
     for number in range(count + 1):
@@ -65,7 +65,7 @@ def batches(store: S3Store, docs: Path, count: int) -> tuple[History, Oracle, Ba
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_are_made_anew_as_they_were(damaged: bool, store: S3Store, tmp_path: Path) -> None:
+def test_are_made_anew_as_they_were(damaged: bool, store: Store, tmp_path: Path) -> None:
     history, oracle, ref = batches(store, tmp_path, 3)
     gone = sorted({batch: state_of(store, batch)[-1].path for batch in range(3) if state_of(store, batch)}.values())
     assert gone
@@ -87,7 +87,7 @@ def test_are_made_anew_as_they_were(damaged: bool, store: S3Store, tmp_path: Pat
     assert {one.number for one in backfills(store, "kept")} == cancelled(store, "kept").keys()
 
 
-def test_are_made_anew_from_what_was_lost_as_well(store: S3Store, tmp_path: Path) -> None:
+def test_are_made_anew_from_what_was_lost_as_well(store: Store, tmp_path: Path) -> None:
     """What the lost object was made from is gone too: it is made first."""
     history = Batches(store, tmp_path)
     for number in range(3):
@@ -102,7 +102,7 @@ def test_are_made_anew_from_what_was_lost_as_well(store: S3Store, tmp_path: Path
     assert [row[:2] for row in history.seen("newest")] == sorted(newest.items())
 
 
-def test_that_were_stopped_go_on(store: S3Store, tmp_path: Path) -> None:
+def test_that_were_stopped_go_on(store: Store, tmp_path: Path) -> None:
     batches(store, tmp_path, 1)
     gone = state_of(store, 0)[0]
     store.delete(gone.path)
@@ -127,7 +127,7 @@ def newest(name: str) -> Callable[[str, int], Pipeline]:
     return pipeline
 
 
-def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_path: Path) -> None:
+def test_whose_input_is_gone_are_told_before_anything_runs(store: Store, tmp_path: Path) -> None:
     history, again = (History(store, tmp_path, newest(name)) for name in ("newest", "another"))
     for number in range(2):
         history.land(clicks(number), [], 4)
@@ -149,7 +149,7 @@ def test_whose_input_is_gone_are_told_before_anything_runs(store: S3Store, tmp_p
     again.publish(again.plan(Settings(begin_anew=("another",)), 4), judged=False)
 
 
-def test_that_come_out_otherwise_are_told(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_come_out_otherwise_are_told(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that gives another answer each time cannot make again what it kept."""
     batches(store, tmp_path, 1)
     (gone, *_) = [file for file in state_of(store, 0) if "streak" in file.name]
@@ -166,7 +166,7 @@ def test_that_come_out_otherwise_are_told(store: S3Store, tmp_path: Path, monkey
     assert store.head(gone.path) is None
 
 
-def test_are_refused_wherever_they_are_read(three_batches: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_are_refused_wherever_they_are_read(three_batches: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(three_batches, "newest")
     for state in kept_states(ledger):
         for file in (file for run in state.runs for file in run):
@@ -184,7 +184,7 @@ def test_are_refused_wherever_they_are_read(three_batches: S3Store, monkeypatch:
     assert coset(*words).exit_code == 0
 
 
-def test_are_no_reason_for_a_traceback_in_a_comparison(store: S3Store, tmp_path: Path) -> None:
+def test_are_no_reason_for_a_traceback_in_a_comparison(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, counted)
     for number in range(2):
         history.batch(number)

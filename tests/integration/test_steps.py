@@ -13,7 +13,7 @@ from batches import publication, steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from sources.s3 import storage_options
 from tests.landed import land_table
@@ -22,7 +22,7 @@ from tests.running import run_groups
 KEYS = [f"N{number}" for number in range(40)]
 
 
-def landed(store: S3Store, *expect: dict[str, object]) -> Pipeline:
+def landed(store: Store, *expect: dict[str, object]) -> Pipeline:
     """Forty keys in four partitions, one of them landed twice, and records without a key."""
     source = f"{store.root}/topics"
     table = pa.table({"tailnum": pa.array([*KEYS, "N7", None, None], pa.string()), "delay": list(range(43))})
@@ -33,13 +33,13 @@ def landed(store: S3Store, *expect: dict[str, object]) -> Pipeline:
     return pipeline
 
 
-def planned(store: S3Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
+def planned(store: Store, pipeline: Pipeline, groups: int = 2) -> BatchRef:
     ref, _ = steps.plan(pipeline, store.root, Settings(groups=groups))
     assert ref is not None
     return ref
 
 
-def test_a_batch_is_published_and_every_step_may_be_run_again(store: S3Store, tmp_path: Path) -> None:
+def test_a_batch_is_published_and_every_step_may_be_run_again(store: Store, tmp_path: Path) -> None:
     pipeline = landed(store)
     ref = planned(store, pipeline)
     run_groups(ref)
@@ -59,7 +59,7 @@ def test_a_batch_is_published_and_every_step_may_be_run_again(store: S3Store, tm
     }
 
 
-def test_a_plan_taken_up_again_is_the_same_batch(store: S3Store) -> None:
+def test_a_plan_taken_up_again_is_the_same_batch(store: Store) -> None:
     pipeline = landed(store)
     assert planned(store, pipeline) == planned(store, pipeline, groups=4)
 
@@ -70,9 +70,7 @@ def test_an_unknown_scheme_is_refused_before_anything_is_looked_at() -> None:
         steps.plan(pipeline, "s3://nowhere", Settings.parse(scheme="sideways"))
 
 
-def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt(
-    store: S3Store, tmp_path: Path
-) -> None:
+def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt(store: Store, tmp_path: Path) -> None:
     kwargs = {"column": "flights", "max_value": 1}
     ref = planned(store, landed(store, {"type": "expect_column_values_to_be_between", "kwargs": kwargs}))
     ledger, _ = ref.load()
@@ -96,7 +94,7 @@ def test_a_failed_check_publishes_nothing_and_the_next_run_makes_another_attempt
 
 
 def test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_open(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     ref = planned(store, landed(store))
     run_groups(ref)
@@ -105,7 +103,7 @@ def test_a_check_that_runs_before_its_audit_is_refused_and_leaves_the_attempt_op
     assert ref.load()[0].attempt(0) == 0
 
 
-def test_the_report_says_what_was_read_decided_and_published(store: S3Store, tmp_path: Path) -> None:
+def test_the_report_says_what_was_read_decided_and_published(store: Store, tmp_path: Path) -> None:
     ref = planned(store, landed(store))
     assert "The batch is not decided yet" in steps.report(ref, tmp_path)
     run_groups(ref)
@@ -122,7 +120,7 @@ def test_the_report_says_what_was_read_decided_and_published(store: S3Store, tmp
     assert str(docs) in text
 
 
-def test_an_abandoned_batch_is_reported_and_not_published(store: S3Store, tmp_path: Path) -> None:
+def test_an_abandoned_batch_is_reported_and_not_published(store: Store, tmp_path: Path) -> None:
     ref = planned(store, landed(store))
     ledger, _ = ref.load()
     publication.abandon(ledger, "landed twice")
@@ -132,7 +130,7 @@ def test_an_abandoned_batch_is_reported_and_not_published(store: S3Store, tmp_pa
     assert "Nothing is published yet" in steps.report(ref, tmp_path)
 
 
-def test_a_reference_to_another_plan_is_refused(store: S3Store) -> None:
+def test_a_reference_to_another_plan_is_refused(store: Store) -> None:
     ref = planned(store, landed(store))
     for wrong, said in {
         BatchRef(ref.plan_uri, "sha256:0"): "meant was sha256:0",
@@ -144,7 +142,7 @@ def test_a_reference_to_another_plan_is_refused(store: S3Store) -> None:
             wrong.load()
 
 
-def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(store: S3Store) -> None:
+def test_a_group_is_labelled_by_its_tasks_and_bytes_within_what_airflow_keeps(store: Store) -> None:
     ref, _ = steps.plan(landed(store), store.root, Settings.parse(groups=1, scheme="tasks(80)"))
     assert ref is not None
     (text,) = steps.group_labels(ref).values()

@@ -23,7 +23,7 @@ from cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
 from partitioning.documents.document import digest
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
@@ -37,12 +37,12 @@ NEWEST = str(Path(__file__).parents[1] / "pipelines" / "newest.py")
 Rows = list[tuple[object, ...]]
 
 
-def land(store: S3Store, batch: int) -> None:
+def land(store: Store, batch: int) -> None:
     clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(3 * batch, 10)]
     land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
 
 
-def batch(store: S3Store) -> None:
+def batch(store: Store) -> None:
     """Run the next batch, without Great Expectations."""
     pipeline = load(NEWEST)
     ref, said = plan(pipeline, store.root, Settings())
@@ -50,7 +50,7 @@ def batch(store: S3Store) -> None:
     run_and_publish_unjudged(ref)
 
 
-def seen(store: S3Store) -> tuple[Rows, Rows]:
+def seen(store: Store) -> tuple[Rows, Rows]:
     """The rows of both tables: that which is appended to, and that which is upserted."""
 
     def rows(table: str, *columns: str) -> Rows:
@@ -61,7 +61,7 @@ def seen(store: S3Store) -> tuple[Rows, Rows]:
 
 
 @pytest.fixture
-def two_batches(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def two_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
     monkeypatch.setenv("COSET_DOCS", str(tmp_path))
@@ -71,14 +71,14 @@ def two_batches(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return store
 
 
-def backfilled(store: S3Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backfill 0: clicks from identity 5 on. It waits for approval."""
     monkeypatch.setenv("NEWEST_FROM", "5")
     result = coset("backfill", NEWEST, "--from", "0", "--cascade", "--runner", "local")
     assert result.exit_code == 0, result.output
 
 
-def half(store: S3Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+def half(store: Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Swap backfill 0, or take it back, but be killed between the two tables."""
     request = backfill(store, "newest", 0)
     found = steps.compared(store, request)
@@ -95,25 +95,25 @@ def half(store: S3Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
             steps.swap(store, request, digest(found), "") if to is Turn.SWAP else steps.undo(store, request, "")
 
 
-def planned(store: S3Store) -> None:
+def planned(store: Store) -> None:
     assert plan(load(NEWEST), store.root, Settings())[0] is None
 
 
-def status(_: S3Store) -> None:
+def status(_: Store) -> None:
     result = coset("status", NEWEST)
     assert result.exit_code == 0, result.output
     assert "half" not in result.stdout
 
 
-def ran(_: S3Store) -> None:
+def ran(_: Store) -> None:
     assert coset("run", NEWEST, "--runner", "local").exit_code == 0
 
 
-def compacted(store: S3Store) -> None:
+def compacted(store: Store) -> None:
     compact(load(NEWEST), store, timedelta(days=7))
 
 
-def compared_in_airflow(store: S3Store) -> None:
+def compared_in_airflow(store: Store) -> None:
     pieces.compare("newest", store.root, 0)
 
 
@@ -122,7 +122,7 @@ COMERS = (planned, status, ran, compacted, compared_in_airflow)
 
 @pytest.mark.parametrize(("to", "comer"), [*((Turn.SWAP, comer) for comer in COMERS), (Turn.UNDO, planned)])
 def test_is_finished_by_whoever_comes_next(
-    to: Turn, comer: Callable[[S3Store], None], two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: Turn, comer: Callable[[Store], None], two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
@@ -145,7 +145,7 @@ def chosen(rows: Rows) -> Rows:
 
 
 def test_is_said_to_be_half_by_whoever_may_not_write(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy
 ) -> None:
     backfilled(two_batches, tmp_path, monkeypatch)
     half(two_batches, Turn.SWAP, monkeypatch)
@@ -161,7 +161,7 @@ def test_is_said_to_be_half_by_whoever_may_not_write(
 
 
 def test_is_finished_before_a_batch_is_published(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that goes on from what the backfill keeps comes after it in every table, whoever was quicker."""
     store = two_batches
@@ -190,7 +190,7 @@ def test_is_finished_before_a_batch_is_published(
 
 
 def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the first is made, and left half done, right after the second's maker looked."""
     store = two_batches
@@ -204,7 +204,7 @@ def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
 
 
 def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = two_batches
     before = seen(store)
@@ -228,7 +228,7 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     assert seen(store)[1] == chosen(before[1])
 
 
-def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches: S3Store, tmp_path: Path) -> None:
+def test_what_was_taken_back_is_not_put_in_place_by_going_on_with_it(two_batches: Store, tmp_path: Path) -> None:
     words = ("backfill", NEWEST, "--from", "0", "--cascade", "--scheme", "tasks(2)", "--runner", "local")
     assert "It is in place" in coset(*words).stdout
     assert coset("undo", NEWEST, "0", "--why", "too early").exit_code == 0

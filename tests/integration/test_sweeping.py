@@ -13,7 +13,7 @@ from batches.ref import BatchRef
 from batches.sweeping import left_over, sweep
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import NullKeys
 from sources.s3 import storage_options
@@ -22,28 +22,28 @@ from tests.running import run_and_publish, run_groups
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     return land_delays(store)
 
 
-def planned(store: S3Store, pipeline: Pipeline | None = None) -> BatchRef:
+def planned(store: Store, pipeline: Pipeline | None = None) -> BatchRef:
     ref, _ = steps.plan(pipeline or delays(store), store.root)
     assert ref is not None
     return ref
 
 
-def leave_behind(store: S3Store, batch: int) -> str:
+def leave_behind(store: Store, batch: int) -> str:
     """A file as a task leaves it that was killed before its receipt."""
     key = f"tables/delays/data/plan-{batch}/attempt-0-0badcafe/flights+planes-0.parquet"
     store.put(key, b"PAR1")
     return key
 
 
-def rows(store: S3Store) -> int:
+def rows(store: Store) -> int:
     return DeltaTable(f"{store.root}/tables/delays", storage_options=storage_options()).to_pyarrow_table().num_rows
 
 
-def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: S3Store, tmp_path: Path) -> None:
+def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: Store, tmp_path: Path) -> None:
     ref, pipeline = planned(landed), delays(landed)
     orphan = leave_behind(landed, 0)
     run_groups(ref)
@@ -56,7 +56,7 @@ def test_what_a_killed_task_left_goes_once_its_batch_is_decided(landed: S3Store,
     assert rows(landed) == len(TAILS)
 
 
-def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: S3Store, tmp_path: Path) -> None:
+def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: Store, tmp_path: Path) -> None:
     strict, lenient = delays(landed, null_keys=NullKeys.REFUSE), delays(landed)
     with pytest.raises(Refused):
         run_and_publish(planned(landed, strict), tmp_path)
@@ -69,7 +69,7 @@ def test_files_of_failed_attempts_and_of_abandoned_batches_go(landed: S3Store, t
     assert rows(landed) == len(TAILS)
 
 
-def test_the_files_of_another_pipelines_open_batch_stay(landed: S3Store, tmp_path: Path) -> None:
+def test_the_files_of_another_pipelines_open_batch_stay(landed: Store, tmp_path: Path) -> None:
     run_and_publish(planned(landed), tmp_path)
     other = Pipeline("others", source=f"{landed.root}/topics")
     flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
@@ -83,7 +83,7 @@ def test_the_files_of_another_pipelines_open_batch_stay(landed: S3Store, tmp_pat
     assert left_over(other, landed).open == (0,)
 
 
-def counts(store: S3Store) -> Pipeline:
+def counts(store: Store) -> Pipeline:
     """A pipeline that has nothing to do with the others: its table is its own."""
     other = Pipeline("counts", source=f"{store.root}/topics")
     flights = other.stream("flights", key="tailnum", partitions=8, null_keys="drop")
@@ -91,7 +91,7 @@ def counts(store: S3Store) -> Pipeline:
     return other
 
 
-def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: S3Store, tmp_path: Path) -> None:
+def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: Store, tmp_path: Path) -> None:
     run_and_publish(planned(landed), tmp_path)
     run_groups(planned(landed, counts(landed)))
     orphan = leave_behind(landed, 0)
@@ -100,7 +100,7 @@ def test_an_open_batch_of_an_unrelated_pipeline_keeps_nothing(landed: S3Store, t
     assert ([file.key for file in removed.files], removed.open) == ([orphan], ())
 
 
-def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: S3Store, tmp_path: Path) -> None:
+def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: Store, tmp_path: Path) -> None:
     pipeline = delays(landed, planes_are_a_table=True)
     run_and_publish(planned(landed, pipeline), tmp_path)
     land_flights(landed, TAILS)
@@ -118,7 +118,7 @@ def test_a_damaged_plan_of_another_pipeline_keeps_only_what_it_may_name(landed: 
     assert landed.head(maybe_its) is not None
 
 
-def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: S3Store, tmp_path: Path) -> None:
+def test_a_later_batch_does_not_keep_what_an_earlier_one_left(landed: Store, tmp_path: Path) -> None:
     pipeline = delays(landed, planes_are_a_table=True)
     run_and_publish(planned(landed, pipeline), tmp_path)
     orphan = leave_behind(landed, 0)

@@ -14,7 +14,7 @@ from batches.publication import decide, publish
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from sources.s3 import storage_options
@@ -25,26 +25,26 @@ from tests.histories import Click, History
 from tests.running import run_groups
 
 
-def delta(store: S3Store, table: str = "delays") -> DeltaTable:
+def delta(store: Store, table: str = "delays") -> DeltaTable:
     return DeltaTable(folder(store.root, table), storage_options=storage_options())
 
 
-def made(store: S3Store, *fields: Field) -> None:
+def made(store: Store, *fields: Field) -> None:
     """A table without rows, as somebody makes it before there is a batch."""
     columns = Schema(list(fields or (Field("tailnum", PrimitiveType("string")), Field("delay", PrimitiveType("long")))))
     DeltaTable.create(folder(store.root, "delays"), columns, storage_options=storage_options())
 
 
-def constraint(store: S3Store) -> None:
+def constraint(store: Store) -> None:
     made(store)
     delta(store).alter.add_constraint({"early": "delay < 0"})
 
 
-def not_null(store: S3Store) -> None:
+def not_null(store: Store) -> None:
     made(store, Field("tailnum", PrimitiveType("string"), nullable=False), Field("delay", PrimitiveType("long")))
 
 
-def generated(store: S3Store) -> None:
+def generated(store: Store) -> None:
     made(
         store,
         Field("tailnum", PrimitiveType("string")),
@@ -52,8 +52,8 @@ def generated(store: S3Store) -> None:
     )
 
 
-def feature(kind: TableFeatures) -> Callable[[S3Store], None]:
-    def with_it(store: S3Store) -> None:
+def feature(kind: TableFeatures) -> Callable[[Store], None]:
+    def with_it(store: Store) -> None:
         made(store)
         delta(store).alter.add_feature(kind, allow_protocol_versions_increase=True)
 
@@ -77,7 +77,7 @@ def feature(kind: TableFeatures) -> Callable[[S3Store], None]:
     ids=["check", "not null", "generated", "row tracking", "deletion vectors", "column mapping"],
 )
 def test_a_rule_that_coset_does_not_keep_is_refused_by_name(
-    rule: Callable[[S3Store], None], what: str, then: str, store: S3Store
+    rule: Callable[[Store], None], what: str, then: str, store: Store
 ) -> None:
     late.arrive(store, 0, 10)
     rule(store)
@@ -89,7 +89,7 @@ def test_a_rule_that_coset_does_not_keep_is_refused_by_name(
     assert Ledger(store, "late").plan(0) is None
 
 
-def test_a_constraint_that_came_after_the_plan_is_refused_and_its_next_step_works(store: S3Store) -> None:
+def test_a_constraint_that_came_after_the_plan_is_refused_and_its_next_step_works(store: Store) -> None:
     late.arrive(store, 0, 10)
     made(store)
     plan = take_up(late.pipeline(store.root), store).plan
@@ -104,7 +104,7 @@ def test_a_constraint_that_came_after_the_plan_is_refused_and_its_next_step_work
     assert len(delta(store).to_pyarrow_table()) == 40
 
 
-def test_features_that_change_nothing_for_a_batch_are_no_rules(store: S3Store) -> None:
+def test_features_that_change_nothing_for_a_batch_are_no_rules(store: Store) -> None:
     late.arrive(store, 0, 10)
     made(store)
     for kind in (TableFeatures.AppendOnly, TableFeatures.Invariants, TableFeatures.ChangeDataFeed):
@@ -126,7 +126,7 @@ def counted(mode: Mode) -> Callable[[str, int], Pipeline]:
 
 @pytest.mark.parametrize("mode", [Mode.UPSERT, Mode.REPLACE])
 def test_a_table_that_may_only_be_appended_to_is_refused_where_rows_go(
-    mode: Mode, store: S3Store, tmp_path: Path
+    mode: Mode, store: Store, tmp_path: Path
 ) -> None:
     history = History(store, tmp_path, counted(mode))
     history.land([Click("key-1", 1, 1)], [], 4)
@@ -150,7 +150,7 @@ def test_a_table_that_may_only_be_appended_to_is_refused_where_rows_go(
 
 @pytest.mark.parametrize("mode", [Mode.UPSERT, Mode.REPLACE])
 def test_a_decided_batch_of_such_a_table_is_published_once_the_property_is_gone(
-    mode: Mode, store: S3Store, tmp_path: Path
+    mode: Mode, store: Store, tmp_path: Path
 ) -> None:
     history = History(store, tmp_path, counted(mode))
     for minute in (1, 2):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from tests.landed import land_file
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
@@ -21,7 +21,7 @@ CHECKPOINTS = "".join(
 
 
 @pytest.fixture
-def landed(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Flights that begin at offset 0, 50, 100 and 150, a hundred in each partition, and planes."""
     monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
     monkeypatch.setenv("COSET_STORE", store.root)
@@ -38,7 +38,7 @@ def takeover(folder: Path, text: str, *words: str) -> Result:
     return CliRunner().invoke(app, words)
 
 
-def test_the_first_batch_starts_where_samza_stopped(landed: S3Store, tmp_path: Path) -> None:
+def test_the_first_batch_starts_where_samza_stopped(landed: Store, tmp_path: Path) -> None:
     result = takeover(tmp_path, CHECKPOINTS)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[1:] == [
@@ -61,7 +61,7 @@ def test_the_first_batch_starts_where_samza_stopped(landed: S3Store, tmp_path: P
     assert plan["starts"] == {"flights-0": 10, "flights-1": 100, "flights-2": 105}
 
 
-def test_what_has_not_landed_is_refused_with_what_has(landed: S3Store, tmp_path: Path) -> None:
+def test_what_has_not_landed_is_refused_with_what_has(landed: Store, tmp_path: Path) -> None:
     text = CHECKPOINTS + "tasknames.Partition 3.systems.kafka.streams.flights.partitions.3=9\n"
     result = takeover(tmp_path, text.replace(".1=99", ".1=500"))
     assert result.exit_code == 3
@@ -71,7 +71,7 @@ def test_what_has_not_landed_is_refused_with_what_has(landed: S3Store, tmp_path:
     assert "go on without it: flights-3 = 150" in result.stderr
 
 
-def test_a_pipeline_without_any_checkpoint_is_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_a_pipeline_without_any_checkpoint_is_refused(landed: Store, tmp_path: Path) -> None:
     result = takeover(tmp_path, CHECKPOINTS.replace("flights", "flihgts"))
     assert result.exit_code == 3
     assert "there is no checkpoint of flights" in result.stderr

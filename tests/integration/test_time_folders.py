@@ -15,7 +15,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Replan
 from partitioning.documents import store as stores
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.ends import What
 from partitioning.model.plan import Plan
@@ -33,7 +33,7 @@ WRITER = next(writer for writer in WRITERS if str(writer) == "json-plain")
 HOURS, ROWS = 12, 2
 
 
-def views(store: S3Store, partitions: int = 2) -> Pipeline:
+def views(store: Store, partitions: int = 2) -> Pipeline:
     made = Pipeline("hourly", source=f"{store.root}/topics")
     flow = made.stream(
         "views", key="member", partitions=partitions, hash="opaque", offset=None, layout="time", **WRITER.declared
@@ -42,34 +42,34 @@ def views(store: S3Store, partitions: int = 2) -> Pipeline:
     return made
 
 
-def land(store: S3Store, hour: int, partition: int, first: int, rows: int = ROWS) -> str:
+def land(store: Store, hour: int, partition: int, first: int, rows: int = ROWS) -> str:
     """Land a file; gives its key below the store's root."""
     key = f"topics/{file_key(WRITER, Layout.TIME, partition, first, hour)}"
     store.put(key, WRITER.write([row(first + n) for n in range(rows)], None))
     return key
 
 
-def published(store: S3Store, made: Pipeline, docs: Path) -> Plan:
+def published(store: Store, made: Pipeline, docs: Path) -> Plan:
     ref, sentence = steps.plan(made, store.root)
     assert ref is not None, sentence
     run_and_publish(ref, docs)
     return ref.load()[1]
 
 
-def ranges(store: S3Store) -> list[str]:
+def ranges(store: Store) -> list[str]:
     """What the next batch reads."""
     plan = preview(views(store), store).plan
     return [str(offsets) for offsets in plan.ranges()] if plan else []
 
 
-def refused(made: Pipeline, store: S3Store) -> Finding:
+def refused(made: Pipeline, store: Store) -> Finding:
     with pytest.raises(Refused) as caught:
         preview(made, store)
     return caught.value.findings[0]
 
 
 @pytest.fixture
-def landed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+def landed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A published batch of a file an hour from both partitions. One listing gives only ten keys."""
     for hour in range(HOURS):
         for partition in range(2):
@@ -79,7 +79,7 @@ def landed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     return store
 
 
-def last(store: S3Store) -> Plan:
+def last(store: Store) -> Plan:
     plan = Ledger(store, "hourly").standing().published
     assert plan is not None
     return plan
@@ -91,7 +91,7 @@ def requests(proxy: FaultProxy, pattern: str, do: Callable[[], object]) -> int:
     return proxy.heal()
 
 
-def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: S3Store, tmp_path: Path) -> None:
+def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: Store, tmp_path: Path) -> None:
     land(landed, 3, 0, HOURS * ROWS)
     assert ranges(landed) == ["views-0@[24,26)", "views-1@[24,24)"]
     published(landed, views(landed), tmp_path)
@@ -100,7 +100,7 @@ def test_a_record_that_comes_late_is_found_in_the_folder_of_its_hour(landed: S3S
     assert ranges(landed) == ["views-0@[26,28)", "views-1@[24,26)"]
 
 
-def test_all_folders_are_listed_and_only_new_files_opened(landed: S3Store, proxy: FaultProxy) -> None:
+def test_all_folders_are_listed_and_only_new_files_opened(landed: Store, proxy: FaultProxy) -> None:
     made, plan, opened = views(landed), last(landed), r"^[^?]*views\+\d\+\d+\.json"
     assert requests(proxy, r"list-type=2.*topics/views", lambda: discover(made.streams, plan.ends)) == -(
         -2 * HOURS // 10
@@ -116,7 +116,7 @@ def test_all_folders_are_listed_and_only_new_files_opened(landed: S3Store, proxy
     assert len(found) == 2 * HOURS + 1
 
 
-def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: S3Store, proxy: FaultProxy) -> None:
+def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: Store, proxy: FaultProxy) -> None:
     late = land(landed, 3, 0, HOURS * ROWS)
     plan = preview(views(landed), landed).plan
     assert plan is not None
@@ -132,7 +132,7 @@ def test_the_audit_lists_from_the_first_planned_file_to_the_last(landed: S3Store
     assert finding.what == "the file is gone since the batch was planned"
 
 
-def test_files_that_were_read_may_go(landed: S3Store) -> None:
+def test_files_that_were_read_may_go(landed: Store) -> None:
     plan = last(landed)
     read = [file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files]
     erase(landed.root, *read[:-1])
@@ -147,7 +147,7 @@ def test_files_that_were_read_may_go(landed: S3Store) -> None:
 
 
 def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_that_they_are_the_same(
-    landed: S3Store,
+    landed: Store,
 ) -> None:
     plan = last(landed)
     erase(landed.root, *(file.path.removeprefix(f"{landed.root}/") for file in plan.streams[0].partitions[0].files))
@@ -157,7 +157,7 @@ def test_files_that_were_put_together_since_are_gone_on_with_once_somebody_says_
     assert ranges(landed) == ["views-0@[24,30)", "views-1@[24,24)"]
 
 
-def test_names_decide_and_each_object_has_to_have_one(landed: S3Store) -> None:
+def test_names_decide_and_each_object_has_to_have_one(landed: Store) -> None:
     finding = refused(views(landed, partitions=1), landed)
     assert "partition 1 is beyond the 1 partitions that are declared" in finding.what
     landed.put("topics/views/year=2026/views+0+24.json", b"")

@@ -17,7 +17,7 @@ from batches.runners.local import Local
 from batches.turns import Turn, Turns, group_work
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.values import replace
 from tests.real_batches import delays, land_delays, stored
@@ -50,7 +50,7 @@ def take(of: Turns, wait: bool = True) -> bool:
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_runners_of_one_batch_share_its_groups(
-    at_once: int, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at_once: int, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Local, "at_once", at_once)
     ref = stored(land_delays(store), delays(store), settings=Settings(groups=4))

@@ -14,7 +14,7 @@ from batches.audit import audit
 from batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import Leaving, LeftPart
@@ -69,7 +69,7 @@ PIPELINES = {
 }
 
 
-def planned(store: S3Store, name: str, fan_in: int, *schemes: str) -> tuple[BatchRef, Plan]:
+def planned(store: Store, name: str, fan_in: int, *schemes: str) -> tuple[BatchRef, Plan]:
     combines = ("totals", "all") if name == "twice" else ("totals",)
     settings = replace(Settings.parse(scheme=schemes, groups=2), fan_in=dict.fromkeys(combines, fan_in))
     ref, _ = steps.plan(planned_over(store, PIPELINES[name][0]), store.root, settings)
@@ -98,7 +98,7 @@ def unifiers(plan: Plan) -> list[int]:
     ],
 )
 def test_the_table_is_as_duckdb_says(
-    name: str, fan_in: int, schemes: tuple[str, ...], levels: list[int], store: S3Store, tmp_path: Path
+    name: str, fan_in: int, schemes: tuple[str, ...], levels: list[int], store: Store, tmp_path: Path
 ) -> None:
     ref, plan = planned(store, name, fan_in, *schemes)
     assert unifiers(plan) == levels
@@ -107,7 +107,7 @@ def test_the_table_is_as_duckdb_says(
 
 
 def wrong_at_a_level(
-    store: S3Store, patch: pytest.MonkeyPatch, spoil: Callable[[tuple[LeftPart, ...]], tuple[LeftPart, ...]]
+    store: Store, patch: pytest.MonkeyPatch, spoil: Callable[[tuple[LeftPart, ...]], tuple[LeftPart, ...]]
 ) -> BatchRef:
     """A batch that has run, in which a unifier of the second level read other parts than its order says."""
 
@@ -126,19 +126,19 @@ def wrong_at_a_level(
 
 @caught_by(COVERED)
 def test_a_part_that_a_unifier_does_not_read_is_missed(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: parts[1:]), tmp_path)
 
 
 @caught_by(COVERED)
 def test_a_part_that_a_unifier_reads_twice_is_seen(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     return refusal(wrong_at_a_level(store, monkeypatch, lambda parts: (*parts, parts[0])), tmp_path)
 
 
-def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: S3Store) -> None:
+def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: Store) -> None:
     ref, plan = planned(store, "by key", 2, "tasks(5)")
     run_groups(ref)
     coverage = audit(*ref.load(), 0).coverage
@@ -154,7 +154,7 @@ def test_the_coverage_of_each_level_is_all_that_was_written_for_it(store: S3Stor
     assert set(coverage[(coverage["nulls"] > 0) & (coverage["input"] == "parts.exchange.1")]["partition"]) == {0, 5, 10}
 
 
-def misplaced(store: S3Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray], np.ndarray]) -> BatchRef:
+def misplaced(store: Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarray], np.ndarray]) -> BatchRef:
     """A batch that has run, in which a task put what it left for the first level elsewhere."""
 
     def wrong(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:
@@ -168,7 +168,7 @@ def misplaced(store: S3Store, patch: pytest.MonkeyPatch, to: Callable[[np.ndarra
 
 
 def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = refusal(misplaced(store, monkeypatch, lambda numbers: (numbers + 1) % 5), tmp_path)
     assert IN_PLACE in said.failed
@@ -177,13 +177,13 @@ def test_rows_that_are_left_for_a_unifier_of_another_partition_are_seen(
     assert "modulo 5: the task that left it placed it otherwise" in finding
 
 
-def test_rows_that_are_left_for_another_unifier_are_refused(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_left_for_another_unifier_are_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = misplaced(store, monkeypatch, lambda numbers: numbers + 5)
     with pytest.raises(Refused, match=r"what task views/0 says it left of parts.exchange.1 does not agree with itself"):
         steps.audit(ref)
 
 
-def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: S3Store) -> None:
+def test_levels_are_not_said_to_differ_from_what_was_asked_for(store: Store) -> None:
     planned(store, "by key", 2, "tasks(5)")
     pipeline = planned_over(store, by_page)
     _, sentence = steps.plan(pipeline, store.root, replace(Settings.parse(scheme="tasks(5)", groups=2)))

@@ -10,7 +10,7 @@ from batches import steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import NullKeys
 from tests.real_batches import delays, land_delays
@@ -18,28 +18,28 @@ from tests.running import run_and_publish
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     """Among the flights is one whose plane is not known."""
     return land_delays(store)
 
 
-def refused(store: S3Store) -> Pipeline:
+def refused(store: Store) -> Pipeline:
     return delays(store, null_keys=NullKeys.REFUSE)
 
 
-def attempt(store: S3Store, docs: Path, *, again: bool = False) -> Refused:
+def attempt(store: Store, docs: Path, *, again: bool = False) -> Refused:
     with pytest.raises(Refused) as caught:
         plan_and_publish(store, docs, again=again)
     return caught.value
 
 
-def plan_and_publish(store: S3Store, docs: Path, *, again: bool) -> None:
+def plan_and_publish(store: Store, docs: Path, *, again: bool) -> None:
     ref, _ = steps.plan(refused(store), store.root, again=again)
     assert ref is not None
     run_and_publish(ref, docs)
 
 
-def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: S3Store, tmp_path: Path) -> None:
+def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed: Store, tmp_path: Path) -> None:
     first, second = attempt(landed, tmp_path), attempt(landed, tmp_path)
     assert [finding.what for finding in first.findings] == [finding.what for finding in second.findings]
     assert 'declare null_keys="drop" or "own task" for the stream' in first.findings[0].then
@@ -54,7 +54,7 @@ def test_a_batch_that_fails_twice_in_the_same_way_waits_and_says_for_what(landed
     assert ledger.attempt(0) == 3, "it was asked for again"
 
 
-def test_one_command_plans_a_corrected_pipeline_anew_and_keeps_the_reason(landed: S3Store, tmp_path: Path) -> None:
+def test_one_command_plans_a_corrected_pipeline_anew_and_keeps_the_reason(landed: Store, tmp_path: Path) -> None:
     for _ in range(2):
         attempt(landed, tmp_path)
     abandoned, ref, sentence = steps.replan(delays(landed), landed.root, DEFAULTS, "planes may be unknown")
@@ -69,6 +69,6 @@ def test_one_command_plans_a_corrected_pipeline_anew_and_keeps_the_reason(landed
     assert ledger.commit(1) is not None
 
 
-def test_without_an_open_batch_there_is_nothing_to_plan_anew(landed: S3Store) -> None:
+def test_without_an_open_batch_there_is_nothing_to_plan_anew(landed: Store) -> None:
     with pytest.raises(Refused, match="no batch is open"):
         steps.replan(delays(landed), landed.root, DEFAULTS, "for no reason")

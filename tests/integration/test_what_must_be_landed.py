@@ -21,7 +21,7 @@ from batches.runners.local import Local
 from cli.main import app
 from cli.output import step
 from partitioning import Pipeline, Refused
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.landed import discover
 from tests.batches import erase
 from tests.landed import land_file
@@ -30,7 +30,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
 VIEWS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
 
 
-def test_the_example_lands_files_that_are_planned(store: S3Store, tmp_path: Path) -> None:
+def test_the_example_lands_files_that_are_planned(store: Store, tmp_path: Path) -> None:
     root = urlsplit(store.root)
     landing = f"{root.netloc}{root.path}"
     script, pipeline = (
@@ -48,7 +48,7 @@ def test_the_example_lands_files_that_are_planned(store: S3Store, tmp_path: Path
     ]
 
 
-def test_a_codec_in_the_name_is_read(store: S3Store) -> None:
+def test_a_codec_in_the_name_is_read(store: Store) -> None:
     sink = io.BytesIO()
     pq.write_table(VIEWS.append_column("_offset", pa.array(range(7, 12), pa.int64())), sink, compression="snappy")
     store.put("topics/views/partition=0/views+0+0000000007.snappy.parquet", sink.getvalue())
@@ -56,7 +56,7 @@ def test_a_codec_in_the_name_is_read(store: S3Store) -> None:
     assert (found.partitions[0].beginning, found.partitions[0].end) == (7, 12)
 
 
-def views(store: S3Store, name: str = "views", key: str = "member", **declared: Any) -> Pipeline:
+def views(store: Store, name: str = "views", key: str = "member", **declared: Any) -> Pipeline:
     """The pipeline of the page, with opaque placement: which partition a key lies in is no matter here."""
     pipeline = Pipeline("pages", source=f"{store.root}/topics")
     flow = pipeline.stream(name, key=key, partitions=4, hash="opaque", **declared)
@@ -65,45 +65,45 @@ def views(store: S3Store, name: str = "views", key: str = "member", **declared: 
 
 
 def land(
-    store: S3Store, partition: int = 0, first: int = 0, *, table: pa.Table = VIEWS, offsets: list[int] | None = None
+    store: Store, partition: int = 0, first: int = 0, *, table: pa.Table = VIEWS, offsets: list[int] | None = None
 ) -> str:
     return land_file(table, "views", f"{store.root}/topics", partition, first, offsets=offsets)
 
 
-def move(store: S3Store, name: str) -> None:
+def move(store: Store, name: str) -> None:
     """Land a file under another name."""
     data = store.get(land(store).removeprefix(f"{store.root}/"))
     assert data is not None
     store.put(f"topics/views/{name}", data)
 
 
-def without_offsets(store: S3Store) -> None:
+def without_offsets(store: Store) -> None:
     sink = io.BytesIO()
     pq.write_table(VIEWS.append_column("_offset", pa.array([None, 0, 1, 2, None], pa.int64())), sink)
     store.put("topics/views/partition=0/views+0+0000000000.parquet", sink.getvalue())
 
 
-def numbered(store: S3Store) -> None:
+def numbered(store: Store) -> None:
     land(store, table=pa.table({"member": pa.array(range(5), pa.int64()), "page": ["home"] * 5}))
 
 
-def retyped(store: S3Store) -> None:
+def retyped(store: Store) -> None:
     land(store)
     land(store, 1, table=VIEWS.set_column(1, "page", pa.array(range(5), pa.int64())))
 
 
-def dropped(store: S3Store) -> None:
+def dropped(store: Store) -> None:
     never_null = pa.schema([pa.field("member", pa.string()), pa.field("page", pa.string(), nullable=False)])
     land(store, table=VIEWS.cast(never_null))
     land(store, first=5, table=VIEWS.select(["member"]))
 
 
-def keyless(store: S3Store) -> None:
+def keyless(store: Store) -> None:
     land(store)
     land(store, 1, table=VIEWS.select(["page"]))
 
 
-WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, Any]]] = [
+WRONG: list[tuple[str, Callable[[Store], object], dict[str, Any]]] = [
     ("no such stream 'veiws'", land, {"name": "veiws"}),
     ("the file's name cannot be read", lambda store: move(store, "partition=0/views.parquet"), {}),
     (
@@ -145,7 +145,7 @@ WRONG: list[tuple[str, Callable[[S3Store], object], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("said", "spoil", "declared"), WRONG, ids=[said for said, _, _ in WRONG])
 def test_what_the_page_says_is_refused_is_refused(
-    store: S3Store, said: str, spoil: Callable[[S3Store], object], declared: dict[str, Any]
+    store: Store, said: str, spoil: Callable[[Store], object], declared: dict[str, Any]
 ) -> None:
     spoil(store)
     with pytest.raises(Refused, match=re.escape(said)):
@@ -153,7 +153,7 @@ def test_what_the_page_says_is_refused_is_refused(
     assert said in PAGE
 
 
-def test_what_does_not_continue_what_is_committed_is_refused(store: S3Store, tmp_path: Path) -> None:
+def test_what_does_not_continue_what_is_committed_is_refused(store: Store, tmp_path: Path) -> None:
     pipeline = views(store)
     first = land(store)
     land(store, 1)

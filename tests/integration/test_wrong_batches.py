@@ -16,7 +16,7 @@ from great_expectations.expectations.expectation import Expectation
 
 import expectations
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from sources.reader import Batch
 from spark_jobs.take import LEFT, Taken
@@ -28,7 +28,7 @@ _PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     return land_delays(store)
 
 
@@ -43,7 +43,7 @@ def proof_expectations() -> set[str]:
     }
 
 
-def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: S3Store, tmp_path: Path) -> None:
+def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: Store, tmp_path: Path) -> None:
     asked = set[str]()
     for made in (delays(landed), newest_delays(landed)):
         ref = stored(landed, made)
@@ -53,7 +53,7 @@ def test_a_batch_that_nothing_is_wrong_with_meets_every_expectation(landed: S3St
     assert asked == proof_expectations()
 
 
-def newest_delays(store: S3Store) -> Pipeline:
+def newest_delays(store: Store) -> Pipeline:
     """A table whose rows take the place of others."""
     made = Pipeline("newest", source=f"{store.root}/topics")
     flights = made.stream("flights", key="tailnum", partitions=8, null_keys="drop")
@@ -80,7 +80,7 @@ def test_the_docs_name_for_each_expectation_a_batch_that_it_alone_refuses() -> N
         assert test in wrong_batches()[expectation]
 
 
-def test_rows_that_a_user_does_not_expect_are_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_rows_that_a_user_does_not_expect_are_refused(landed: Store, tmp_path: Path) -> None:
     seats = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 38}}
     said = refusal(ran(landed, delays(landed, expect=[seats])), tmp_path)
     assert said.failed == ("expect_column_values_to_be_between",)
@@ -90,7 +90,7 @@ def test_rows_that_a_user_does_not_expect_are_refused(landed: S3Store, tmp_path:
 
 
 def test_what_was_refused_is_published_once_it_is_right(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(_: Batch, seen: Taken) -> None:
         seen.fates[:1] = LEFT

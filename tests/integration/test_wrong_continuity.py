@@ -16,7 +16,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.ends import Read
 from partitioning.model.plan import Plan
@@ -31,7 +31,7 @@ LOG = "tables/delays/_delta_log"
 
 
 @pytest.fixture
-def published(store: S3Store, tmp_path: Path) -> S3Store:
+def published(store: Store, tmp_path: Path) -> Store:
     """Three flights of each plane, of which a first batch took and published four of each partition."""
     land_flights(store, [*TAILS, *TAILS, *TAILS])
     land_planes(store)
@@ -40,14 +40,14 @@ def published(store: S3Store, tmp_path: Path) -> S3Store:
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_leaves_records_out_is_refused(published: S3Store, tmp_path: Path) -> Refusal:
+def test_a_plan_that_leaves_records_out_is_refused(published: Store, tmp_path: Path) -> Refusal:
     said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 6)), tmp_path)
     assert "- flights-3: the last published batch ended at 4: 2 records left out" in said.findings[0]
     return said
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_takes_records_once_more_is_refused(published: S3Store, tmp_path: Path) -> Refusal:
+def test_a_plan_that_takes_records_once_more_is_refused(published: Store, tmp_path: Path) -> Refusal:
     said = refusal(ran(published, delays(published), lambda plan: with_start(plan, "flights", 3, 1)), tmp_path)
     assert "- flights-3: the last published batch ended at 4: 3 records before it would count twice" in said.findings[0]
     return said
@@ -55,7 +55,7 @@ def test_a_plan_that_takes_records_once_more_is_refused(published: S3Store, tmp_
 
 @caught_by(CONTINUES)
 def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_all_the_same(
-    published: S3Store, tmp_path: Path
+    published: Store, tmp_path: Path
 ) -> Refusal:
     def lying(plan: Plan) -> Plan:
         later = with_start(plan, "flights", 3, 6)
@@ -69,7 +69,7 @@ def test_a_plan_that_says_itself_that_the_last_batch_ended_elsewhere_is_refused_
 
 
 @caught_by(CONTINUES)
-def test_a_table_that_is_not_read_whole_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_is_not_read_whole_is_refused(store: Store, tmp_path: Path) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
@@ -79,7 +79,7 @@ def test_a_table_that_is_not_read_whole_is_refused(store: S3Store, tmp_path: Pat
 
 
 @caught_by(CONTINUES)
-def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: Store, tmp_path: Path) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     said = refusal(ran(store, delays(store), lambda plan: with_start(plan, "flights", 3, 1)), tmp_path)
@@ -88,7 +88,7 @@ def test_a_first_batch_that_begins_later_than_it_has_to_is_refused(store: S3Stor
 
 
 def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_skips_is_counted(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
@@ -103,7 +103,7 @@ def test_a_first_batch_that_begins_where_the_settings_say_passes_and_what_it_ski
 
 @caught_by(CONTINUES)
 def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refused(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> Refusal:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
@@ -113,7 +113,7 @@ def test_a_first_batch_whose_plan_says_itself_that_a_stream_begins_later_is_refu
 
 
 @caught_by(CONTINUES)
-def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+def test_a_plan_that_says_itself_that_a_table_begins_later_is_refused(store: Store, tmp_path: Path) -> Refusal:
     land_flights(store, TAILS)
     land_planes(store)
     made = delays(store, planes_are_a_table=True)
@@ -143,7 +143,7 @@ def _beginning(plan: Plan, stream: str, number: int, offset: int) -> Plan:
 
 
 @pytest.fixture
-def left_out(store: S3Store, tmp_path: Path) -> World:
+def left_out(store: Store, tmp_path: Path) -> World:
     """Views and clicks, of which a first batch has read all; the next one is to read views only."""
     world = World(store, tmp_path)
     for name in world.read:
@@ -208,7 +208,7 @@ def test_a_plan_that_remembers_of_what_it_was_read_otherwise_is_refused(
 @caught_by(CONTINUES)
 @pytest.mark.parametrize("start", [2, 4])
 def test_a_first_batch_that_begins_elsewhere_than_it_was_asked_to_is_refused(
-    start: int, store: S3Store, tmp_path: Path
+    start: int, store: Store, tmp_path: Path
 ) -> Refusal:
     land_flights(store, [*TAILS, *TAILS])
     land_planes(store)
@@ -274,7 +274,7 @@ def with_end(plan: Plan, stream: str, partition: int, end: int) -> Plan:
 # ---- tables hold what the ledger says
 
 
-def next_batch(store: S3Store) -> BatchRef:
+def next_batch(store: Store) -> BatchRef:
     """The second batch, after its task groups have run and before anybody looks at the table again."""
     ref = stored(store, delays(store))
     run_groups(ref)
@@ -282,7 +282,7 @@ def next_batch(store: S3Store) -> BatchRef:
 
 
 @caught_by(HOLD)
-def test_a_table_that_was_rolled_back_is_refused(published: S3Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_was_rolled_back_is_refused(published: Store, tmp_path: Path) -> Refusal:
     ref = next_batch(published)
     erase(published.root, f"{LOG}/00000000000000000001.json")
     said = refusal(ref, tmp_path)
@@ -291,7 +291,7 @@ def test_a_table_that_was_rolled_back_is_refused(published: S3Store, tmp_path: P
 
 
 @caught_by(HOLD)
-def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(store: Store, tmp_path: Path) -> Refusal:
     def writing(*tables: str) -> Pipeline:
         made = Pipeline("delays", source=f"{store.root}/topics")
         flights = made.stream("flights", key="tailnum", partitions=8)
@@ -310,7 +310,7 @@ def test_a_table_that_was_rolled_back_while_no_batch_wrote_to_it_is_refused(stor
 
 
 @caught_by(HOLD)
-def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: S3Store, tmp_path: Path) -> Refusal:
+def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: Store, tmp_path: Path) -> Refusal:
     ref = next_batch(published)
     ledger, _ = ref.load()
     first = ledger.plan(0)
@@ -325,9 +325,7 @@ def test_a_table_that_holds_the_batch_of_another_plan_is_refused(published: S3St
     return said
 
 
-def test_a_table_that_holds_a_batch_which_the_ledger_does_not_know_is_refused(
-    published: S3Store, tmp_path: Path
-) -> None:
+def test_a_table_that_holds_a_batch_which_the_ledger_does_not_know_is_refused(published: Store, tmp_path: Path) -> None:
     ref = next_batch(published)
     erase(published.root, "delays/verdicts/0.json", "delays/commits/0.json")
     said = refusal(ref, tmp_path)

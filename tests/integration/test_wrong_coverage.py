@@ -15,7 +15,7 @@ import pytest
 from batches.ref import BatchRef
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import NullKeys
@@ -29,7 +29,7 @@ from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, wi
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     return land_delays(store)
 
 
@@ -37,7 +37,7 @@ def landed(store: S3Store) -> S3Store:
 
 
 @caught_by(COVERED)
-def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: S3Store, tmp_path: Path) -> Refusal:
+def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: Store, tmp_path: Path) -> Refusal:
     end = len([tail for tail in (*TAILS, *TAILS) if placement_hash(tail) % 8 == 2])
     tail = next(tail for tail in TAILS if placement_hash(tail) % 8 == 2)
     flights = pa.table({"tailnum": [tail] * 4, "delay": pa.array(range(4), pa.int64())})
@@ -52,7 +52,7 @@ def test_a_file_whose_offsets_do_not_follow_each_other_is_refused(landed: S3Stor
 
 @caught_by(COVERED)
 def test_a_kernel_that_loses_a_record_is_refused(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def lose(batch: Batch, seen: Taken) -> None:
         if "/planes/" in batch.where:
@@ -66,7 +66,7 @@ def test_a_kernel_that_loses_a_record_is_refused(
 
 
 @caught_by(COVERED)
-def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: S3Store, tmp_path: Path) -> Refusal:
+def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: Store, tmp_path: Path) -> Refusal:
     nobodys = ran(landed, delays(landed), lambda plan: with_tasks(plan, lambda task: replace(task, keyless={})))
     said = refusal(nobodys, tmp_path)
     assert "flights-0@[0," in said.findings[0]
@@ -75,7 +75,7 @@ def test_a_plan_in_which_records_without_a_key_are_no_tasks_is_refused(landed: S
     return said
 
 
-def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: Store, tmp_path: Path) -> None:
     def greedy(task: Task) -> Task:
         return replace(task, filters={}) if task.task == 0 else task
 
@@ -101,7 +101,7 @@ def test_a_plan_in_which_two_tasks_take_the_same_keys_is_refused(landed: S3Store
     ids=["read", "taken", "taken too often", "digest", "disorder"],
 )
 def test_a_receipt_whose_figures_are_others_is_refused(
-    landed: S3Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    landed: Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
     ref = ran(landed, delays(landed))
     change_receipt(ref, change)
@@ -124,7 +124,7 @@ def change_receipt(ref: BatchRef, change: Callable[[PartitionReceipt], Partition
 # ---- records have keys
 
 
-def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: S3Store, tmp_path: Path) -> None:
+def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: Store, tmp_path: Path) -> None:
     said = refusal(ran(landed, delays(landed, null_keys=NullKeys.REFUSE)), tmp_path)
     # The cause comes first; what is refused is taken by nobody, so that the batch would lack it.
     assert said.failed == (HAVE_KEYS, COVERED)
@@ -134,7 +134,7 @@ def test_a_record_without_a_key_is_refused_where_its_stream_says_so(landed: S3St
 
 @caught_by(HAVE_KEYS)
 def test_a_kernel_that_takes_records_without_a_key_where_they_are_refused_is_refused(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def take_all(_: Batch, seen: Taken) -> None:
         seen.fates[seen.fates == REFUSED] = TAKEN

@@ -14,7 +14,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.receipts import receipts
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
@@ -30,7 +30,7 @@ from tests.running import run_and_publish, run_groups, task_receipts
 Parts = tuple[LeftPart, ...]
 
 
-def planned(store: S3Store) -> BatchRef:
+def planned(store: Store) -> BatchRef:
     """Flights of which four tasks each leave some for three others."""
     source = f"{store.root}/topics"
     columns = {
@@ -60,7 +60,7 @@ def exchanged(ref: BatchRef) -> list[Artefact]:
     return [artefact for task in task_receipts(ref) for artefact in task.left(Role.EXCHANGE)]
 
 
-def test_nothing_is_wrong_with_the_batch_itself(store: S3Store, tmp_path: Path) -> None:
+def test_nothing_is_wrong_with_the_batch_itself(store: Store, tmp_path: Path) -> None:
     ref = planned(store)
     run_and_publish(ref, tmp_path)
     assert [len(artefact.parts) for artefact in exchanged(ref)] == [3, 3, 3, 3]
@@ -68,14 +68,14 @@ def test_nothing_is_wrong_with_the_batch_itself(store: S3Store, tmp_path: Path) 
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_not_read_is_missed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_part_that_is_not_read_is_missed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = planned(store)
     run_spoiled(ref, monkeypatch, lambda parts: (*parts[:1], *parts[2:]))
     return refusal(ref, tmp_path)
 
 
 @caught_by(COVERED)
-def test_a_part_that_is_read_twice_is_seen(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_part_that_is_read_twice_is_seen(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = planned(store)
     run_spoiled(ref, monkeypatch, lambda parts: (*parts, parts[0]))
     return refusal(ref, tmp_path)
@@ -83,7 +83,7 @@ def test_a_part_that_is_read_twice_is_seen(store: S3Store, tmp_path: Path, monke
 
 @caught_by(COVERED)
 def test_a_part_that_is_read_in_place_of_another_is_seen(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def others(parts: Parts) -> Parts:
         instead = replace(parts[1], first=parts[0].first, task=parts[0].task)
@@ -95,7 +95,7 @@ def test_a_part_that_is_read_in_place_of_another_is_seen(
 
 
 def test_records_that_are_left_in_a_wrong_partition_are_seen(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = destinations.destinations
 
@@ -121,7 +121,7 @@ def rewritten(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("change", [rewritten, None], ids=["changed", "gone"])
 def test_a_file_that_changed_or_went_before_it_was_read_is_refused(
-    change: Callable[[bytes], bytes] | None, store: S3Store, tmp_path: Path
+    change: Callable[[bytes], bytes] | None, store: Store, tmp_path: Path
 ) -> None:
     ref = planned(store)
     _, plan = ref.load()
@@ -153,7 +153,7 @@ def written(ref: BatchRef, groups: Sequence[int]) -> list[Artefact]:
     return [file for one in found if one for task in one.tasks for file in task.left(Role.EXCHANGE)]
 
 
-def test_a_later_wave_waits_for_the_earlier(store: S3Store) -> None:
+def test_a_later_wave_waits_for_the_earlier(store: Store) -> None:
     ref = planned(store)
     _, plan = ref.load()
     with pytest.raises(Refused, match="task group 0 of batch 0 has no receipt") as refused:
@@ -187,7 +187,7 @@ FORGED: dict[Callable[[Artefact], Artefact], str] = {
 
 
 @pytest.mark.parametrize("forge", FORGED, ids=lambda forge: forge.__name__)
-def test_an_index_that_does_not_fit_is_refused(forge: Callable[[Artefact], Artefact], store: S3Store) -> None:
+def test_an_index_that_does_not_fit_is_refused(forge: Callable[[Artefact], Artefact], store: Store) -> None:
     ref = planned(store)
     run_groups(ref)
     ledger, plan = ref.load()
@@ -206,6 +206,6 @@ def forged(receipt: Receipt, forge: Callable[[Artefact], Artefact]) -> Receipt:
     return replace(receipt, tasks=(replace(first, artefacts=files), *others))
 
 
-def test_chunks_are_put_together_again(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_put_together_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts_reader, "_CHUNK", 100)
     run_and_publish(planned(store), tmp_path)

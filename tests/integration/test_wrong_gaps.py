@@ -12,7 +12,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
@@ -27,19 +27,19 @@ ONE_READER = "One reader read for several tasks of stage views (2 of them)"
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     land(store, FIRST)
     land(store, SECOND)
     return store
 
 
-def of_two_tasks(store: S3Store) -> tuple[Pipeline, Settings]:
+def of_two_tasks(store: Store) -> tuple[Pipeline, Settings]:
     return counted(store), Settings.parse(scheme="tasks(2)")
 
 
 @caught_by(COVERED)
 def test_a_lost_record_of_a_sparse_stream_is_refused(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def lose(_: Batch, seen: Taken) -> None:
         seen.fates[seen.offsets == 14] = LEFT
@@ -51,7 +51,7 @@ def test_a_lost_record_of_a_sparse_stream_is_refused(
 
 
 def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def double(_: Batch, seen: Taken) -> None:
         seen.fates[seen.offsets == 14] = TAKEN
@@ -65,9 +65,7 @@ def test_a_record_of_a_sparse_stream_that_two_tasks_take_is_refused(
 
 
 @caught_by(COVERED)
-def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(
-    landed: S3Store, tmp_path: Path
-) -> Refusal:
+def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(landed: Store, tmp_path: Path) -> Refusal:
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, digest=f"{int(seen.digest, 16) ^ 1:016x}"))
@@ -78,7 +76,7 @@ def test_offsets_that_are_taken_and_are_not_those_that_were_read_are_refused(
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("held", ["", "0" * 16], ids=["none", "another"])
-def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: S3Store, tmp_path: Path, held: str) -> Refusal:
+def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: Store, tmp_path: Path, held: str) -> Refusal:
     made, settings = of_two_tasks(landed)
     ref = ran(landed, made, settings=settings)
     change_receipt(ref, lambda seen: replace(seen, held=held))
@@ -89,7 +87,7 @@ def test_tasks_that_did_not_read_the_same_offsets_are_refused(landed: S3Store, t
 
 @caught_by(COVERED)
 @pytest.mark.parametrize("offsets", [[21, 25, 23, 27], [21, 24, 24, 27]], ids=["out of order", "twice"])
-def test_a_file_whose_offsets_do_not_rise_is_refused(landed: S3Store, tmp_path: Path, offsets: list[int]) -> Refusal:
+def test_a_file_whose_offsets_do_not_rise_is_refused(landed: Store, tmp_path: Path, offsets: list[int]) -> Refusal:
     # Its name, its footer and its count say what they should.
     land(landed, offsets)
     said = refusal(ran(landed, counted(landed)), tmp_path)
@@ -109,7 +107,7 @@ def test_a_file_whose_offsets_do_not_rise_is_refused(landed: S3Store, tmp_path: 
     ids=["read", "taken", "disorder"],
 )
 def test_a_receipt_of_a_sparse_stream_whose_figures_are_others_is_refused(
-    landed: S3Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
+    landed: Store, tmp_path: Path, change: Callable[[PartitionReceipt], PartitionReceipt], says: str
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     change_receipt(ref, change)
@@ -123,7 +121,7 @@ def with_partition(plan: Plan, change: Callable[[PlannedPartition], PlannedParti
     return replace(plan, streams=(replace(stream, partitions=tuple(map(change, stream.partitions))),))
 
 
-def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: Store, tmp_path: Path) -> None:
     land(landed, list(range(21, 300)))
     land(landed, [300])
 
@@ -137,7 +135,7 @@ def test_a_plan_that_hides_a_landed_file_in_a_gap_is_refused(landed: S3Store, tm
 
 
 @caught_by(EXPLAINED)
-def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: S3Store, tmp_path: Path) -> Refusal:
+def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: Store, tmp_path: Path) -> Refusal:
     for first in (0, 10, 20):
         land(store, list(range(first, first + 10)))
 
@@ -154,7 +152,7 @@ def test_a_dense_plan_with_a_hole_that_nobody_accepted_is_refused(store: S3Store
 @caught_by(EMPTY)
 @pytest.mark.parametrize("landed_late", [[10, 11], [11]], ids=["all of it", "a part"])
 def test_a_file_that_lies_in_a_gap_is_refused_though_a_gap_is_allowed_there(
-    landed: S3Store, tmp_path: Path, landed_late: list[int]
+    landed: Store, tmp_path: Path, landed_late: list[int]
 ) -> Refusal:
     ref = ran(landed, counted(landed))
     land(landed, landed_late)
@@ -164,13 +162,13 @@ def test_a_file_that_lies_in_a_gap_is_refused_though_a_gap_is_allowed_there(
     return said
 
 
-def test_gaps_with_nothing_in_them_are_looked_into(landed: S3Store, tmp_path: Path) -> None:
+def test_gaps_with_nothing_in_them_are_looked_into(landed: Store, tmp_path: Path) -> None:
     ref = published(landed, counted(landed), tmp_path)
     (found,) = (result for result in results(ref) if result["expectation"] == EMPTY)
     assert (found["success"], found["result"]["observed_value"]) == (True, "1 gap in 1 stream partition")
 
 
-def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: S3Store, tmp_path: Path) -> None:
+def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed: Store, tmp_path: Path) -> None:
     fewer = ran(landed, counted(landed), lambda plan: with_partition(plan, lambda part: replace(part, missing=11)))
     said = refusal(fewer, tmp_path)
     assert said.failed == (COVERED, EXPLAINED)
@@ -180,7 +178,7 @@ def test_a_plan_that_says_less_is_missing_than_its_files_lack_is_refused(landed:
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_what_agrees_because_one_reader_read_it_is_said_and_not_called_proved(
-    landed: S3Store, tmp_path: Path, groups: int
+    landed: Store, tmp_path: Path, groups: int
 ) -> None:
     published(landed, counted(landed), tmp_path, Settings.parse(scheme="tasks(2)", groups=groups))
     (page,) = tmp_path.rglob("batch-0-attempt-0.html")
@@ -191,7 +189,7 @@ def test_what_agrees_because_one_reader_read_it_is_said_and_not_called_proved(
 
 
 def test_of_a_dense_stream_that_each_task_reads_itself_nothing_agrees_by_construction(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
     land(store, [0, 1, 2])
     published(store, counted(store, "dense"), tmp_path)

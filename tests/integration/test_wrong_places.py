@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.placement import OPAQUE
 from partitioning.values import replace
@@ -25,11 +25,11 @@ from tests.real_batches import STAGE, TAILS, delays, land_delays, ran
 
 
 @pytest.fixture
-def landed(store: S3Store) -> S3Store:
+def landed(store: Store) -> Store:
     return land_delays(store)
 
 
-def foreign_flight(store: S3Store, tail: str, partition: int) -> int:
+def foreign_flight(store: Store, tail: str, partition: int) -> int:
     """Land a flight of a plane in a partition, as a producer with another partitioner does; its offset."""
     flights = [flight for flight in (*TAILS, *TAILS) if placement_hash(flight) % 8 == partition]
     end = len(flights) + (partition == 0)
@@ -45,7 +45,7 @@ def stranger(partition: int) -> str:
 
 @caught_by(IN_PLACE)
 def test_a_foreign_producers_record_is_refused_though_its_key_is_not_in_the_sample(
-    landed: S3Store, tmp_path: Path
+    landed: Store, tmp_path: Path
 ) -> Refusal:
     tail = stranger(6)
     offset = foreign_flight(landed, tail, 2)
@@ -56,7 +56,7 @@ def test_a_foreign_producers_record_is_refused_though_its_key_is_not_in_the_samp
     return said
 
 
-def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: S3Store, tmp_path: Path) -> None:
+def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: Store, tmp_path: Path) -> None:
     tail = stranger(6)
     offset = foreign_flight(landed, tail, 2)
     said = refusal(ran(landed, delays(landed)), tmp_path)
@@ -67,7 +67,7 @@ def test_a_foreign_producers_record_is_seen_by_its_key_as_well(landed: S3Store, 
 
 
 def test_a_foreign_producers_record_in_another_tasks_partition_is_seen_wherever_its_key_is(
-    landed: S3Store, tmp_path: Path
+    landed: Store, tmp_path: Path
 ) -> None:
     home = placement_hash("N7") % 8
     foreign_flight(landed, "N7", (home + 1) % 8)
@@ -81,7 +81,7 @@ def test_a_foreign_producers_record_in_another_tasks_partition_is_seen_wherever_
 
 @caught_by(IN_PLACE)
 def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
-    landed: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     make = Take.__init__
 
@@ -99,7 +99,7 @@ def test_a_kernel_that_takes_the_keys_of_another_task_is_refused(
 
 @caught_by(MEET)
 def test_two_producers_that_disagree_where_a_key_belongs_are_refused_though_their_hash_is_not_known(
-    store: S3Store, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> Refusal:
     flights = pa.table({"tailnum": ["N1", "N7"], "delay": pa.array([1, 2], pa.int64())})
     planes = pa.table({"tailnum": ["N1", "N7"], "seats": pa.array([100, 200], pa.int64())})
@@ -118,7 +118,7 @@ def test_two_producers_that_disagree_where_a_key_belongs_are_refused_though_thei
 
 @caught_by(HASH)
 def test_a_hash_that_is_wrong_in_the_same_way_everywhere_is_refused(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     def wrong_hashes(keys: pa.Array, key_format: str, placement: str) -> np.ndarray:
         return placement_hashes(keys, key_format, placement) + np.uint32(1)

@@ -15,7 +15,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
@@ -26,14 +26,14 @@ from tests.running import run_and_publish, run_groups
 Write = Callable[[Flow], object]
 
 
-def count(store: S3Store, table: str = "totals") -> int:
+def count(store: Store, table: str = "totals") -> int:
     return len(DeltaTable(folder(store.root, table), storage_options=storage_options()).to_pyarrow_table())
 
 
 class Clicks:
     """A store into which clicks of keys arrive, and pipelines of one name that write something of them."""
 
-    def __init__(self, store: S3Store, docs: Path) -> None:
+    def __init__(self, store: Store, docs: Path) -> None:
         self.store, self._docs, self._minute = store, docs, 0
 
     def pipeline(self, *writes: Write) -> Pipeline:
@@ -59,7 +59,7 @@ class Clicks:
 
 
 @pytest.fixture
-def clicks(store: S3Store, tmp_path: Path) -> Clicks:
+def clicks(store: Store, tmp_path: Path) -> Clicks:
     return Clicks(store, tmp_path)
 
 
@@ -97,7 +97,7 @@ def refused(plan: Callable[[], object]) -> list[tuple[str, str]]:
 
 
 def test_an_upserted_table_that_is_left_out_and_comes_back_keeps_its_rows_until_they_are_asked_for(
-    clicks: Clicks, store: S3Store
+    clicks: Clicks, store: Store
 ) -> None:
     clicks.batch(range(120), last, now)
     clicks.arrive(range(120))
@@ -117,7 +117,7 @@ def test_an_upserted_table_that_is_left_out_and_comes_back_keeps_its_rows_until_
     assert count(store, "last") == 2
 
 
-def test_a_table_below_a_renamed_step_keeps_its_rows_until_they_are_asked_for(clicks: Clicks, store: S3Store) -> None:
+def test_a_table_below_a_renamed_step_keeps_its_rows_until_they_are_asked_for(clicks: Clicks, store: Store) -> None:
     clicks.batch(range(200), totals)
     clicks.arrive([1])
     ((what, _),) = refused(lambda: clicks.planned(totals_under_another_name))
@@ -161,7 +161,7 @@ def test_what_is_asked_for_has_to_be_a_table_or_a_step(clicks: Clicks) -> None:
     assert "totals" in then
 
 
-def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: S3Store) -> None:
+def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: Store) -> None:
     clicks.arrive([1])
     clicks.planned(totals)
     _, said = steps.plan(clicks.pipeline(totals), store.root, Settings.parse(take_away=["totals"]))
@@ -190,7 +190,7 @@ def test_a_table_of_which_most_keys_are_deleted_is_refused(clicks: Clicks, tmp_p
     return said
 
 
-def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: S3Store) -> None:
+def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store: Store) -> None:
     clicks.batch(range(200), now, living)
     clicks.batch(range(100), now, living)
     assert (count(store, "now"), count(store, "living")) == (100, 100)
@@ -199,7 +199,7 @@ def test_a_batch_that_takes_half_of_the_rows_is_published(clicks: Clicks, store:
 
 
 def test_the_next_step_of_a_batch_that_was_refused_when_it_had_run_works(
-    clicks: Clicks, store: S3Store, tmp_path: Path
+    clicks: Clicks, store: Store, tmp_path: Path
 ) -> None:
     clicks.batch(range(200), now)
     clicks.arrive([1])

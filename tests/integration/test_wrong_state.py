@@ -11,7 +11,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
 from partitioning.model.leaving import LeftPart, LeftPartition
@@ -27,7 +27,7 @@ from tests.running import run_groups, task_receipts
 Parts = tuple[LeftPart, ...]
 
 
-def second(store: S3Store, docs: Path) -> BatchRef:
+def second(store: Store, docs: Path) -> BatchRef:
     """The third of three batches that have the same keys, planned."""
     history = History(store, docs, totals)
     for batch in range(3):
@@ -54,20 +54,20 @@ def run_spoiled(ref: BatchRef, patch: pytest.MonkeyPatch, spoil: Callable[[Parts
 
 
 @caught_by(COVERED)
-def test_a_run_that_is_not_read_is_missed(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_run_that_is_not_read_is_missed(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = second(store, tmp_path)
     run_spoiled(ref, monkeypatch, lambda parts: parts[1:])
     return refusal(ref, tmp_path)
 
 
 @caught_by(COVERED)
-def test_a_run_that_is_read_twice_is_seen(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
+def test_a_run_that_is_read_twice_is_seen(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refusal:
     ref = second(store, tmp_path)
     run_spoiled(ref, monkeypatch, lambda parts: (*parts, parts[0]))
     return refusal(ref, tmp_path)
 
 
-def test_state_of_other_keys_is_seen(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_other_keys_is_seen(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = second(store, tmp_path)
     ledger, _ = ref.load()
     verdict = ledger.verdict(0)
@@ -93,7 +93,7 @@ def test_state_of_other_keys_is_seen(store: S3Store, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
-def test_a_file_of_state_that_is_not_what_was_left_is_refused(gone: bool, store: S3Store, tmp_path: Path) -> None:
+def test_a_file_of_state_that_is_not_what_was_left_is_refused(gone: bool, store: Store, tmp_path: Path) -> None:
     ref = second(store, tmp_path)
     ledger, _ = ref.load()
     verdict = ledger.verdict(0)
@@ -108,7 +108,7 @@ def test_a_file_of_state_that_is_not_what_was_left_is_refused(gone: bool, store:
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "another"])
-def test_a_verdict_that_is_not_the_pinned_one_is_refused(gone: bool, store: S3Store, tmp_path: Path) -> None:
+def test_a_verdict_that_is_not_the_pinned_one_is_refused(gone: bool, store: Store, tmp_path: Path) -> None:
     ref = second(store, tmp_path)
     ledger, _ = ref.load()
     verdict, key = ledger.verdict(0), ledger.key("verdicts", 0)
@@ -123,7 +123,7 @@ def test_a_verdict_that_is_not_the_pinned_one_is_refused(gone: bool, store: S3St
     assert "restore the document from a backup" in refused.value.findings[0].then
 
 
-def test_a_batch_that_failed_has_left_nothing(store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_failed_has_left_nothing(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = second(store, tmp_path)
     with monkeypatch.context() as patch:
         run_spoiled(ref, patch, lambda parts: parts[1:])

@@ -19,7 +19,7 @@ from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving
@@ -48,12 +48,12 @@ def twice(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
 
 @pytest.fixture
-def of_tables(store: S3Store) -> BatchRef:
+def of_tables(store: Store) -> BatchRef:
     return stored(land_delays(store), delays(store))
 
 
 @pytest.fixture
-def of_an_exchange(store: S3Store) -> BatchRef:
+def of_an_exchange(store: Store) -> BatchRef:
     """Flights that move to where their origins are counted; nothing else is done to them before."""
     columns = {"tailnum": [f"N{n % 40}" for n in range(400)], "origin": [f"A{n % 29}" for n in range(400)]}
     land_table(pa.table(columns), "flights", f"{store.root}/topics", key="tailnum", partitions=4)
@@ -155,7 +155,7 @@ def test_a_row_that_is_lost_after_its_move_is_missed(
     return said
 
 
-def second(store: S3Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> Refusal:
+def second(store: Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callable[[], None]) -> Refusal:
     """The second batch of running totals, whose tasks are spoiled before they run."""
     history = History(store, docs, totals)
     for batch in range(2):
@@ -171,7 +171,7 @@ def second(store: S3Store, docs: Path, patch: pytest.MonkeyPatch, spoil: Callabl
 @caught_by(PRODUCED)
 @pytest.mark.parametrize("lost", ["a row", "the file"])
 def test_state_that_is_lost_is_missed_before_the_next_batch_goes_on_from_it(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> Refusal:
     write = Writers.left
 
@@ -196,7 +196,7 @@ def upserting(source: str, partitions: int) -> Pipeline:
 
 
 def upserted_by(
-    store: S3Store, docs: Path, patch: pytest.MonkeyPatch, change: Callable[[list[Artefact]], Iterable[Artefact]]
+    store: Store, docs: Path, patch: pytest.MonkeyPatch, change: Callable[[list[Artefact]], Iterable[Artefact]]
 ) -> Refusal:
     """The second batch of an upserted table, of whose files the receipts say what `change` makes of them."""
     history = History(store, docs, upserting)
@@ -216,7 +216,7 @@ def upserted_by(
 
 @caught_by(PRODUCED)
 def test_a_partition_of_an_upserted_table_that_is_not_written_anew_is_missed(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     said = upserted_by(store, tmp_path, monkeypatch, lambda files: files[1:])
     assert "table last, partition " in said.findings[0]
@@ -226,7 +226,7 @@ def test_a_partition_of_an_upserted_table_that_is_not_written_anew_is_missed(
 
 @caught_by(PRODUCED)
 def test_a_partition_of_an_upserted_table_that_loses_a_row_is_missed(
-    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refusal:
     make = Writers._with_origin
     monkeypatch.setattr(Writers, "_with_origin", lambda self, rows, write: make(self, rows, write).slice(1))
@@ -283,7 +283,7 @@ def test_a_file_with_other_rows_is_refused_though_its_receipt_agrees_with_it(
 
 @pytest.mark.parametrize(("cut", "says"), [(9, "bytes, not"), (0, "the file has the content sha256:")])
 def test_state_that_was_truncated_or_replaced_since_a_task_left_it_is_refused(
-    store: S3Store, tmp_path: Path, cut: int, says: str
+    store: Store, tmp_path: Path, cut: int, says: str
 ) -> None:
     history = History(store, tmp_path, totals)
     history.land([Click(f"key-{number}", number, 0) for number in range(40)], [], 4)

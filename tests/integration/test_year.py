@@ -15,7 +15,8 @@ from batches import steps
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.offsets import OffsetRange
 from sources.kafka.properties import PROPERTIES
@@ -43,8 +44,8 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Regist
 class Reading:
     """A pipeline that reads the topic from one of the two places, into tables of a store of its own."""
 
-    def __init__(self, store: S3Store, name: str, source: str, **declared: Any) -> None:
-        self.store = S3Store(f"{store.root}/{name}")
+    def __init__(self, store: Store, name: str, source: str, **declared: Any) -> None:
+        self.store = store_at(f"{store.root}/{name}")
         self._source = source
         self._declared = declared
 
@@ -162,7 +163,7 @@ class Events:
             self.year.retain(partition, self.year.read_up_to(partition))
 
 
-def test_a_year_of_a_topic(kafka: KafkaServer, store: S3Store, registry: Registry, tmp_path: Path) -> None:
+def test_a_year_of_a_topic(kafka: KafkaServer, store: Store, registry: Registry, tmp_path: Path) -> None:
     year = Year(kafka, registry, store)
     events = Events(year)
     readings = [

@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page, S3Store
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
 from sources.listing import folder, listed
+from tests.memory_store import MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Keys(S3Store):
+class Keys(MemoryStore):
     """A store of many keys, which counts what it is asked."""
 
     def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__()
         self.keys, self.requests, self.given = sorted(keys), 0, 0
 
     def page(self, prefix: str, after: str, limit: int | None = None) -> Page:

@@ -16,7 +16,7 @@ from batches.runners.local import Local
 from batches.runners.spark import Spark
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused
 from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed
@@ -47,7 +47,7 @@ def spark() -> Iterator[Spark]:
         yield runner
 
 
-def planned(store: S3Store, function: str, *, groups: int = 1, hash: str = "murmur2", **more: str) -> BatchRef:
+def planned(store: Store, function: str, *, groups: int = 1, hash: str = "murmur2", **more: str) -> BatchRef:
     """A batch whose five tasks are of one step."""
     source = f"{store.root}/topics"
     land_table(VIEWS, "views", source, key="k", partitions=4)
@@ -74,7 +74,7 @@ WRONG: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: S3Store) -> None:
+def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: Store) -> None:
     what, where = WRONG[name]
     ref = planned(store, name)
     with pytest.raises(Refused) as refused:
@@ -86,7 +86,7 @@ def test_what_a_function_does_wrong_is_said(name: str, spark: Spark, store: S3St
     assert not task_receipts(ref)
 
 
-def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: S3Store) -> None:
+def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: Store) -> None:
     ref, refused = planned(store, "others_keys", groups=2), list[str]()
     for group in (0, 1):
         try:
@@ -97,15 +97,13 @@ def test_a_key_that_another_group_was_given_is_refused(spark: Spark, store: S3St
     assert "gave the key 'key-1', which is none that the task was given" in what
 
 
-def test_where_keys_do_not_tell_whose_rows_are_the_function_is_called_for_each_task(
-    spark: Spark, store: S3Store
-) -> None:
+def test_where_keys_do_not_tell_whose_rows_are_the_function_is_called_for_each_task(spark: Spark, store: Store) -> None:
     ref = planned(store, "counted", hash="opaque")
     assert "and wrote 68 rows" in spark.group(ref, 0)
     assert len(set(VIEWS["k"].to_pylist())) == 68
 
 
-def test_a_runner_without_spark_says_which_have_it(store: S3Store) -> None:
+def test_a_runner_without_spark_says_which_have_it(store: Store) -> None:
     with pytest.raises(Refused) as refused, Local(processes=1) as runner:
         runner.group(planned(store, "doubled", twice="BIGINT"), 0)
     (finding,) = refused.value.findings
@@ -114,7 +112,7 @@ def test_a_runner_without_spark_says_which_have_it(store: S3Store) -> None:
     assert finding.then == "choose --runner spark, spark-submit or connect"
 
 
-def test_receipts_name_what_a_step_was_given(spark: Spark, store: S3Store) -> None:
+def test_receipts_name_what_a_step_was_given(spark: Spark, store: Store) -> None:
     ref = planned(store, "without_some")
     assert "and wrote 0 rows, attempt 0" in spark.group(ref, 0)
     for task in task_receipts(ref):
@@ -125,7 +123,7 @@ def test_receipts_name_what_a_step_was_given(spark: Spark, store: S3Store) -> No
 
 
 @pytest.mark.parametrize("hash", ["murmur2", "opaque"])
-def test_what_steps_on_dataframes_are_given_and_make_is_counted(spark: Spark, store: S3Store, hash: str) -> None:
+def test_what_steps_on_dataframes_are_given_and_make_is_counted(spark: Spark, store: Store, hash: str) -> None:
     ref = planned(store, "counted", hash=hash)
     spark.group(ref, 0)
     ledger, plan = ref.load()
@@ -148,9 +146,7 @@ def given_by(ref: BatchRef) -> list[Given]:
     return _given("scored.given-0", together, done)
 
 
-def test_rows_that_spark_loses_or_doubles_before_the_function_sees_them_are_noticed(
-    spark: Spark, store: S3Store
-) -> None:
+def test_rows_that_spark_loses_or_doubles_before_the_function_sees_them_are_noticed(spark: Spark, store: Store) -> None:
     ref = planned(store, "doubled", twice="BIGINT")
     given, (step,) = given_by(ref), steps_on_dataframes(ref.load()[1], ref.load()[1].groups[0])
     with spark._dataframes("a test") as session:
@@ -167,7 +163,7 @@ def lost_and_doubled(frame: DataFrame) -> DataFrame:
     return frame.filter("`@row` <> 7").union(frame.filter("`@row` = 5"))
 
 
-def test_a_file_that_is_not_the_one_that_was_left_is_not_read(store: S3Store) -> None:
+def test_a_file_that_is_not_the_one_that_was_left_is_not_read(store: Store) -> None:
     (given, *_) = given_by(planned(store, "doubled", twice="BIGINT"))
     assert sum(len(batch) for batch in given.batches()) == given.file.records
     with pytest.raises(Refused, match="rows were read"):
@@ -196,7 +192,7 @@ def finished(ref: BatchRef, spoil: str | None = None) -> list[Answer]:
     return answers
 
 
-def test_rows_go_to_the_tasks_that_have_their_keys(store: S3Store) -> None:
+def test_rows_go_to_the_tasks_that_have_their_keys(store: Store) -> None:
     ref = planned(store, "counted")
     written = [
         file.records
@@ -211,7 +207,7 @@ def test_rows_go_to_the_tasks_that_have_their_keys(store: S3Store) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["lost", "doubled"])
-def test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed(spoil: str, store: S3Store) -> None:
+def test_rows_that_are_lost_or_doubled_on_their_way_to_tasks_are_noticed(spoil: str, store: Store) -> None:
     failed, *others = finished(planned(store, "counted"), spoil)
     assert isinstance(failed, Failed)
     assert "Spark lost or doubled rows" in failed.findings[0].what

@@ -8,31 +8,31 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from sources.copies import Copies
+from sources.files import Files
 from sources.reader import Batch
-from sources.s3 import filesystem
 from spark_jobs.intake import Inspect, Intake, Proved
 from spark_jobs.kernel import Place, reader
 from tests.activity import VIEWS, activity, land, order_for, plan_for
 
 
 @pytest.fixture
-def source(store: S3Store) -> str:
+def source(store: Store) -> str:
     return f"{store.root}/topics"
 
 
-def intake_of_views(plan: Plan, store: S3Store, inspect: Inspect = Proved) -> Intake:
+def intake_of_views(plan: Plan, store: Store, inspect: Inspect = Proved) -> Intake:
     """The views of the one task there is."""
     order = order_for(plan, store, "views+clicks")
     views = next(each for each in order.inputs if each.read.name == "views")
-    return Intake(order, views, reader(order, views, Place(filesystem(), Copies(None))), inspect)
+    return Intake(order, views, reader(order, views, Place(Files(), Copies(None))), inspect)
 
 
-def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: S3Store, source: str) -> None:
+def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: Store, source: str) -> None:
     land(source)
     reading, go_on = Event(), Event()
 
@@ -53,7 +53,7 @@ def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: 
     assert sum(receipt.taken for receipt in intake.receipts()) == VIEWS.num_rows
 
 
-def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store: S3Store, source: str) -> None:
+def test_an_error_while_sql_reads_ahead_is_raised_when_the_rest_is_drained(store: Store, source: str) -> None:
     land(source)
 
     class Failing(Proved):

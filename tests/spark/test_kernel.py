@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
@@ -38,12 +39,12 @@ from tests.landed import land_table
 
 
 @pytest.fixture
-def source(store: S3Store) -> str:
+def source(store: Store) -> str:
     return f"{store.root}/topics"
 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "elastic(3)", "tasks(1)", "tasks(5)", "tasks(24)"])
-def test_every_scheme_gives_the_rows_that_duckdb_gives(source: str, store: S3Store, scheme: str) -> None:
+def test_every_scheme_gives_the_rows_that_duckdb_gives(source: str, store: Store, scheme: str) -> None:
     land(source)
     plan = plan_for(activity(source), scheme)
     receipts = run_all(plan, store)
@@ -53,7 +54,7 @@ def test_every_scheme_gives_the_rows_that_duckdb_gives(source: str, store: S3Sto
     assert_proved(plan, receipts)
 
 
-def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: S3Store) -> None:
+def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: Store) -> None:
     land(source)
     pipeline = Pipeline("large", source=source)
     pipeline.stream("views", key="k", partitions=8).filter("v >= 700").select("v, _partition, _offset").write("large")
@@ -70,7 +71,7 @@ def test_a_stage_without_keyed_steps_takes_whole_partitions(source: str, store: 
     assert [receipt.left(Role.KEYS) for receipt in receipts] == [()] * 20
 
 
-def test_a_stream_that_two_tables_need_is_read_once_for_both(source: str, store: S3Store) -> None:
+def test_a_stream_that_two_tables_need_is_read_once_for_both(source: str, store: Store) -> None:
     land(source)
     pipeline = Pipeline("both", source=source)
     views = pipeline.stream("views", key="k", partitions=8)
@@ -85,7 +86,7 @@ def test_a_stream_that_two_tables_need_is_read_once_for_both(source: str, store:
     assert_proved(plan, receipts)
 
 
-def test_of_a_table_only_the_latest_record_of_each_key_counts(source: str, store: S3Store) -> None:
+def test_of_a_table_only_the_latest_record_of_each_key_counts(source: str, store: Store) -> None:
     old = pa.table({"k": [f"key-{n}" for n in range(60)], "name": [f"old {n}" for n in range(60)]})
     new = pa.table({"k": [f"key-{n}" for n in range(0, 60, 3)], "name": [f"new {n}" for n in range(0, 60, 3)]})
     land_table(CLICKS, "clicks", source, key="k", partitions=12)
@@ -105,7 +106,7 @@ def test_of_a_table_only_the_latest_record_of_each_key_counts(source: str, store
 
 @pytest.mark.parametrize("scheme", ["cogroup", "tasks(5)"])
 @pytest.mark.parametrize("policy", [NullKeys.DROP, NullKeys.OWN_TASK])
-def test_records_without_a_key_follow_the_policy(source: str, store: S3Store, policy: str, scheme: str) -> None:
+def test_records_without_a_key_follow_the_policy(source: str, store: Store, policy: str, scheme: str) -> None:
     keys = [None if n % 10 == 3 else f"key-{n % 97}" for n in range(1500)]
     views = VIEWS.set_column(0, "k", pa.array(keys))
     land(source, views=views)
@@ -121,7 +122,7 @@ def test_records_without_a_key_follow_the_policy(source: str, store: S3Store, po
     assert sum(each.nulls for each in seen) == (0 if policy == NullKeys.DROP else 150)
 
 
-def test_only_the_planned_range_is_read(source: str, store: S3Store) -> None:
+def test_only_the_planned_range_is_read(source: str, store: Store) -> None:
     land(source)
     first = plan_for(activity(source), limit=10)
     receipts = run_all(first, store)
@@ -131,13 +132,13 @@ def test_only_the_planned_range_is_read(source: str, store: S3Store) -> None:
     assert {(each.start, each.end) for each in receipts_of(run_all(second, store), "views")[3]} == {(10, 17)}
 
 
-def test_row_groups_outside_of_the_range_are_left_out(source: str, store: S3Store) -> None:
+def test_row_groups_outside_of_the_range_are_left_out(source: str, store: Store) -> None:
     key = next(key for key in map(str, range(100)) if placement_hash(key) % 8 == 0)
     land(source, views=VIEWS.slice(0, 0))
     sink = io.BytesIO()
     rows = pa.table({"k": [key] * 1000, "v": range(1000), "_offset": pa.array(range(1000), pa.int64())})
     pq.write_table(rows, sink, row_group_size=100)
-    S3Store(source).put("views/partition=0/views+0+0000000000.parquet", sink.getvalue())
+    store_at(source).put("views/partition=0/views+0+0000000000.parquet", sink.getvalue())
     first = plan_for(activity(source), limit=250)
     assert_proved(first, run_all(first, store))
     second = plan_for(activity(source), limit=250, after=first)
@@ -146,7 +147,7 @@ def test_row_groups_outside_of_the_range_are_left_out(source: str, store: S3Stor
     assert [row[2] for row in rows_of(store, receipts, "activity") if row[0] == key] == [sum(range(250, 500))]
 
 
-def test_rows_carry_batch_and_task_only_if_asked_for(source: str, store: S3Store) -> None:
+def test_rows_carry_batch_and_task_only_if_asked_for(source: str, store: Store) -> None:
     land(source)
     receipts = run_all(plan_for(activity(source, lineage=True), "tasks(5)"), store)
     for rows, receipt in zip(files_of(store, receipts, "activity"), receipts, strict=True):
@@ -157,7 +158,7 @@ def test_rows_carry_batch_and_task_only_if_asked_for(source: str, store: S3Store
     assert rows.schema.names == ["k", "views", "v", "clicks", "c"]
 
 
-def test_a_second_run_of_a_task_leaves_the_files_of_the_first_alone(source: str, store: S3Store) -> None:
+def test_a_second_run_of_a_task_leaves_the_files_of_the_first_alone(source: str, store: Store) -> None:
     land(source)
     plan = plan_for(activity(source))
     first, second = run_all(plan, store), run_all(plan, store)
@@ -167,11 +168,11 @@ def test_a_second_run_of_a_task_leaves_the_files_of_the_first_alone(source: str,
     assert sorted(rows_of(store, first, "activity"), key=str) == sorted(rows_of(store, second, "activity"), key=str)
 
 
-def test_all_files_that_changed_after_planning_are_refused(source: str, store: S3Store) -> None:
+def test_all_files_that_changed_after_planning_are_refused(source: str, store: Store) -> None:
     land(source)
     plan = plan_for(activity(source))
     paths = [plan.stream("views").partitions[number].files[0].path for number in (0, 4)]
-    landed = S3Store(source)
+    landed = store_at(source)
     landed.put(paths[0].removeprefix(f"{source}/"), b"something else")
     data = bytearray(landed.get(paths[1].removeprefix(f"{source}/")) or b"")
     data[10] ^= 1
@@ -182,7 +183,7 @@ def test_all_files_that_changed_after_planning_are_refused(source: str, store: S
     run_order(order_for(plan, store, "views+clicks", 1))
 
 
-def test_a_file_that_is_gone_is_refused(source: str, store: S3Store) -> None:
+def test_a_file_that_is_gone_is_refused(source: str, store: Store) -> None:
     land(source)
     plan = plan_for(activity(source))
     views = plan.stream("views")
@@ -193,7 +194,7 @@ def test_a_file_that_is_gone_is_refused(source: str, store: S3Store) -> None:
         run_order(order_for(plan, store, "views+clicks"))
 
 
-def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, store: S3Store) -> None:
+def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, store: Store) -> None:
     land(source)
     pipeline = Pipeline("failing", source=source)
     pipeline.stream("views", key="k", partitions=8).select("CAST(k AS INTEGER) AS number").write("numbers")
@@ -202,7 +203,7 @@ def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, 
     assert caught.value.findings[0].where == "table 'numbers', task views/0 of batch 0"
 
 
-def test_what_does_not_fit_into_memory_is_spilled(source: str, store: S3Store) -> None:
+def test_what_does_not_fit_into_memory_is_spilled(source: str, store: Store) -> None:
     count = 400_000
     keys = [f"a-key-that-takes-some-memory-{n * 7919 % count:030}" for n in range(count)]
     views = pa.table({"k": keys, "v": range(count)})

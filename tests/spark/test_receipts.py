@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
 from partitioning.model.placement import OPAQUE
@@ -31,11 +31,11 @@ from tests.landed import land_file
 
 
 @pytest.fixture
-def source(store: S3Store) -> str:
+def source(store: Store) -> str:
     return f"{store.root}/topics"
 
 
-def test_the_sampled_keys_are_the_keys_each_with_its_task_and_first_offset(source: str, store: S3Store) -> None:
+def test_the_sampled_keys_are_the_keys_each_with_its_task_and_first_offset(source: str, store: Store) -> None:
     land(source)
     plan = plan_for(activity(source), "tasks(5)")
     sampled: set[str] = set()
@@ -49,7 +49,7 @@ def test_the_sampled_keys_are_the_keys_each_with_its_task_and_first_offset(sourc
     assert sampled == {*VIEWS["k"].to_pylist(), *CLICKS["k"].to_pylist()}
 
 
-def test_a_sample_of_the_keys_is_the_same_keys_in_every_stream(source: str, store: S3Store) -> None:
+def test_a_sample_of_the_keys_is_the_same_keys_in_every_stream(source: str, store: Store) -> None:
     land(source)
     plan = replace(plan_for(activity(source)), key_sample=3)
     sampled: dict[str, set[str]] = {"views": set(), "clicks": set()}
@@ -62,7 +62,7 @@ def test_a_sample_of_the_keys_is_the_same_keys_in_every_stream(source: str, stor
 
 
 @pytest.mark.parametrize("condition", ["v < 0", "false"], ids=["no record is left", "none is read"])
-def test_receipts_are_complete_although_sql_stops_early(source: str, store: S3Store, condition: str) -> None:
+def test_receipts_are_complete_although_sql_stops_early(source: str, store: Store, condition: str) -> None:
     land(source)
     pipeline = Pipeline("nothing", source=source)
     views = pipeline.stream("views", key="k", partitions=8).filter(condition)
@@ -74,7 +74,7 @@ def test_receipts_are_complete_although_sql_stops_early(source: str, store: S3St
     assert_proved(plan, receipts)
 
 
-def test_records_without_a_key_that_are_refused_are_named(source: str, store: S3Store) -> None:
+def test_records_without_a_key_that_are_refused_are_named(source: str, store: Store) -> None:
     views = VIEWS.set_column(0, "k", pa.array([None if n in {7, 11} else f"key-{n}" for n in range(1500)]))
     land(source, views=views)
     seen = receipts_of(run_all(plan_for(activity(source, null_keys=NullKeys.REFUSE), "tasks(16)"), store), "views")
@@ -86,7 +86,7 @@ def test_records_without_a_key_that_are_refused_are_named(source: str, store: S3
     ]
 
 
-def test_a_record_in_a_foreign_partition_is_named_with_its_key_and_offset(source: str, store: S3Store) -> None:
+def test_a_record_in_a_foreign_partition_is_named_with_its_key_and_offset(source: str, store: Store) -> None:
     land(source)
     key = next(key for key in map(str, range(100)) if placement_hash(key) % 8 == 6)
     end = plan_for(activity(source)).stream("views").partitions[2].end
@@ -99,7 +99,7 @@ def test_a_record_in_a_foreign_partition_is_named_with_its_key_and_offset(source
     assert (seen.foreign, seen.stray) == (1, 1)
 
 
-def test_opaque_placement_is_not_checked_by_hash(source: str, store: S3Store) -> None:
+def test_opaque_placement_is_not_checked_by_hash(source: str, store: Store) -> None:
     land(source)
     end = plan_for(activity(source)).stream("views").partitions[2].end
     land_file(pa.table({"k": [f"new-{n}" for n in range(50)], "v": [1] * 50}), "views", source, 2, end)
@@ -114,7 +114,7 @@ def test_opaque_placement_is_not_checked_by_hash(source: str, store: S3Store) ->
     [([0, 2, 1, 3], 3), ([0, 1, 1, 3], 2), ([0, 0, 3, 3], 3)],
     ids=["swapped", "twice", "twice twice"],
 )
-def test_offsets_out_of_order_are_seen(source: str, store: S3Store, offsets: list[int], disorder: int) -> None:
+def test_offsets_out_of_order_are_seen(source: str, store: Store, offsets: list[int], disorder: int) -> None:
     key = next(key for key in map(str, range(100)) if placement_hash(key) % 8 == 0)
     land(source, views=VIEWS.slice(0, 0))
     # The footer's statistics and the number of records are as they should be.

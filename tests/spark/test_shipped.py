@@ -21,7 +21,7 @@ from batches.runners.spark_server import SparkServer
 from batches.runners.spark_submit import SparkSubmit
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from sources.s3 import storage_options
 from tests.running import run_and_publish
@@ -62,7 +62,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def planned(store: S3Store, groups: int = 2) -> BatchRef:
+def planned(store: Store, groups: int = 2) -> BatchRef:
     pipeline = Pipeline("scores", source=land())
     views, columns = pipeline.stream("views", key="k", partitions=4), {"k": "VARCHAR", "score": "BIGINT"}
     views.process("shop.scores:scored", columns, name="by_arrow").write("by_arrow")
@@ -72,7 +72,7 @@ def planned(store: S3Store, groups: int = 2) -> BatchRef:
     return ref
 
 
-def sums(store: S3Store) -> list[int]:
+def sums(store: Store) -> list[int]:
     tables = (DeltaTable(f"{store.root}/tables/{name}", storage_options=storage_options()) for name in TABLES)
     return [sum(table.to_pyarrow_table()["score"].to_pylist()) for table in tables]
 
@@ -80,7 +80,7 @@ def sums(store: S3Store) -> list[int]:
 TABLES = ("by_arrow", "by_spark")
 
 
-def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkServer, store: S3Store) -> None:
+def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkServer, store: Store) -> None:
     with pytest.raises(Refused) as refused, RUNNERS["connect"](spark_server) as runner:
         runner.group(planned(store), 0)
     assert refused.value.findings[0].what == "'shop.scores:scored' cannot be imported: No module named 'shop'"
@@ -89,7 +89,7 @@ def test_a_worker_without_the_package_says_so(shop: Path, spark_server: SparkSer
 
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
-    kind: str, shop: Path, spark_server: SparkServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, shop: Path, spark_server: SparkServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_SHIP", "shop")
     # An application for each group is sent its archive as any other.
@@ -99,7 +99,7 @@ def test_what_is_shipped_runs_on_workers_that_do_not_have_it(
 
 
 def test_a_server_that_stays_runs_code_that_was_changed(
-    shop: Path, spark_server: SparkServer, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: Path, spark_server: SparkServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COSET_SHIP", "shop")
     (shop / "rates.py").write_text("RATE = 5  # of today\n")

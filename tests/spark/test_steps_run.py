@@ -19,7 +19,7 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
@@ -174,13 +174,13 @@ def _planned(source: str, build: Build, scheme: str) -> Plan:
     return plan
 
 
-def _run(plan: Plan, store: S3Store) -> list[TaskReceipt]:
+def _run(plan: Plan, store: Store) -> list[TaskReceipt]:
     ref = BatchRef.of(store, Ledger(store, plan.pipeline).put_plan(plan))
     run_groups(ref)
     return task_receipts(ref)
 
 
-def _rows(store: S3Store, receipts: list[TaskReceipt], table: str) -> list[tuple[object, ...]]:
+def _rows(store: Store, receipts: list[TaskReceipt], table: str) -> list[tuple[object, ...]]:
     files = [
         store.get(artefact.path) or b""
         for receipt in receipts
@@ -208,7 +208,7 @@ def _assert_each_record_was_taken_once(plan: Plan, receipts: list[TaskReceipt]) 
 
 @pytest.mark.parametrize("scheme", ["cogroup", "elastic(2)", "tasks(1)", "tasks(6)"])
 @pytest.mark.parametrize("case", KEYED)
-def test_steps_give_the_rows_that_duckdb_gives(source: str, store: S3Store, case: str, scheme: str) -> None:
+def test_steps_give_the_rows_that_duckdb_gives(source: str, store: Store, case: str, scheme: str) -> None:
     build, sql = KEYED[case]
     plan = _planned(source, build, scheme)
     receipts = _run(plan, store)
@@ -219,7 +219,7 @@ def test_steps_give_the_rows_that_duckdb_gives(source: str, store: S3Store, case
 @pytest.mark.parametrize("scheme", ["max", "cogroup", "elastic(3)", "tasks(5)"])
 @pytest.mark.parametrize("case", STATELESS)
 def test_steps_that_need_no_keys_together_run_under_every_scheme(
-    source: str, store: S3Store, case: str, scheme: str
+    source: str, store: Store, case: str, scheme: str
 ) -> None:
     build, sql = STATELESS[case]
     plan = _planned(source, build, scheme)
