@@ -1,0 +1,89 @@
+"""A folder as a store: what it cannot be, what it leaves behind, and what it says when the disk says no."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from partitioning import Pipeline
+from partitioning.documents.stores import store_at
+from partitioning.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("landing", "is neither an S3 URI nor the whole path of a folder"),
+        ("http://host/x", "is neither an S3 URI nor the whole path of a folder"),
+        ("file://host/x", "is neither an S3 URI nor the whole path of a folder"),
+        ("s3:///x", "names no bucket"),
+        ("/a/../b", "has '..' in it"),
+        ("/a%20b", "has '%' in it"),
+        ("/a\nb", r"has '\\n' in it"),
+        ("file:///?", "has '.' in it"),
+    ],
+)
+def test_an_address_that_names_no_store_is_refused(root: str, why: str) -> None:
+    with pytest.raises(Refused, match=why):
+        store_at(root)
+    with pytest.raises(Refused, match=why):
+        Pipeline("p", source=root).stream("views", key="k", partitions=1)
+
+
+def test_a_folder_is_the_same_by_its_path_and_by_its_address(tmp_path: Path) -> None:
+    folder = tmp_path / "a store"
+    by_path, by_address = store_at(str(folder)), store_at(f"file://{folder}/")
+    assert by_path.root == by_address.root == f"file://{folder}"
+    assert Pipeline("p", source=folder).source == f"file://{folder}"
+    by_path.put("a", b"1")
+    assert by_address.get("a") == b"1"
+
+
+def test_an_empty_store_makes_no_folder(tmp_path: Path) -> None:
+    store = store_at(str(tmp_path / "store"))
+    assert list(store.list("")) == []
+    assert store.get("a") is None
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_a_killed_writer_left_is_no_object(tmp_path: Path) -> None:
+    store = store_at(str(tmp_path))
+    store.put("a/b", b"whole")
+    (tmp_path / "a" / ".unfinished-1-00").write_bytes(b"ha")
+    assert [entry.key for entry in store.list("")] == ["a/b"]
+
+
+def test_a_writer_that_is_done_or_came_second_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = store_at(str(tmp_path))
+    for _ in range(2):
+        store.put_new("a/b", b"1")
+        store.put("a/c", b"2")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "c"]
+
+
+def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"")
+    store = store_at(str(tmp_path / "store"))
+    assert store.get("a/b") is None
+    with pytest.raises(Refused, match="a file stands where a folder is needed"):
+        store.put_new("a/b", b"1")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o555)
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.getuid() and str(parent).startswith("/tmp/"):
+            parent.chmod(0o755)
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        try:
+            store_at(str(folder)).put("a", b"1")
+        except Refused as error:
+            os._exit(0 if "access is denied" in str(error) and "user 65534" in str(error) else 2)
+        os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
