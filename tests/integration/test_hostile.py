@@ -11,7 +11,7 @@ import pytest
 from batches import steps
 from batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.documents.s3_store import Store
+from partitioning.documents.s3_store import S3Store
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
@@ -123,7 +123,7 @@ def test_a_result_file_of_other_content_is_refused(store: Store, tmp_path: Path)
 
 def _put_in_parts(store: Store, key: str, data: bytes) -> None:
     """As an upload in one part, whose etag is not that of the content."""
-    assert isinstance(store, Store)
+    assert isinstance(store, S3Store)
     client = store._client
     at = {"Bucket": store._bucket, "Key": store._prefix + key}
     upload = client.create_multipart_upload(**at)["UploadId"]
