@@ -14,6 +14,9 @@ from tests import forked
 # Tests that meet findings of these kinds, and run the command that they name, as it is written, or do what they say
 # and run the same command again.
 FOLLOWED: dict[str, dict[str, set[Kind]]] = {
+    "tests/integration/test_folder_store.py": {
+        "test_tasks_on_other_machines_cannot_use_a_folder": {Kind.STORE_ELSEWHERE},
+    },
     "tests/integration/test_next_steps.py": {
         "test_what_there_is_not_is_looked_up_by_the_command_that_is_named": {
             Kind.BATCH_UNPUBLISHED,
@@ -60,7 +63,7 @@ FOLLOWED: dict[str, dict[str, set[Kind]]] = {
             Kind.STATE_NONE,
         },
         "test_settings_are_corrected": {Kind.SETTING, Kind.PARTITIONER, Kind.GROUPER},
-        "test_variables_are_corrected": {Kind.LOCATION, Kind.STORE_UNNAMED, Kind.STORE_DENIED},
+        "test_variables_are_corrected": {Kind.LOCATION, Kind.STORE_DENIED},
         "test_lines_are_corrected": {
             Kind.PIPELINE_FAILS,
             Kind.DECLARATION,
@@ -101,6 +104,7 @@ IN_WORDS: dict[str, dict[str, set[Kind]]] = {
     "tests/airflow/test_dag_files.py": {
         "test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs": {Kind.PLAN_WAVES},
         "test_only_a_run_of_airflows_own_backfill_is_refused": {Kind.AIRFLOW_DATES},
+        "test_a_worker_without_a_store_is_told_which_variable_names_it": {Kind.STORE_UNNAMED},
     },
     "tests/integration/test_backfills.py": {
         "test_a_batch_that_went_on_from_what_is_exchanged_is_refused": {Kind.STATE_EXCHANGED},

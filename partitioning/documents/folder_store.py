@@ -135,14 +135,15 @@ class FolderStore:
         except CosetError:
             raise
         except PermissionError as error:
-            then = f"give {_user()} the right to read and write the folder {self._folder}"
-            raise Refused(Finding(Kind.STORE_DENIED, f"access is denied: {error}", self._uri(key), then)) from error
+            what = f"access is denied: {error}"
+            then = f"give user {os.getuid()} the right to read and write the folder {self._folder}"
+            raise Refused(Finding(Kind.STORE_DENIED, what, self._uri(key), then, about(key=key))) from error
         except (NotADirectoryError, FileExistsError) as error:
             what, then = f"a file stands where a folder is needed: {error}", "name another folder as the store"
-            raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then)) from error
+            raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(key=key))) from error
         except OSError as error:
             what, then = f"the folder cannot be read or written: {error}", "free its disk, or mount it again"
-            raise Unreachable(Finding(Kind.STORE_UNREACHABLE, what, self._uri(key), then)) from error
+            raise Unreachable(Finding(Kind.STORE_UNREACHABLE, what, self._uri(key), then, about(key=key))) from error
 
     def _without_links(self, key: str) -> Refused:
         what = f"the file system of {self._folder} has no hard links, which decide who comes first"
@@ -196,7 +197,3 @@ def _keys(folder: Path, under: str, prefix: str, after: str) -> Iterator[str]:
                 yield from _keys(folder / name, key, prefix, after)
         elif key.startswith(prefix) and key > after:
             yield key
-
-
-def _user() -> str:
-    return f"user {os.getuid()}"

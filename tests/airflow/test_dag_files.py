@@ -229,3 +229,15 @@ def test_a_form_says_what_steps_begin_anew_go_on_and_take_away(airflow: Path) ->
     assert (live.begin_anew, live.go_on, live.allowance.named) == (("sums",), ("kept", "seen"), ("worth",))
     again = backfill_dag._asked(form | {"from": 0, "to": 1}, Settings()).settings
     assert (again.begin_anew, again.go_on) == (("sums",), ("seen",))
+
+
+def test_a_worker_without_a_store_is_told_which_variable_names_it(monkeypatch, airflow):
+    from plugins.coset_dag import store_root
+
+    monkeypatch.delenv("COSET_STORE", raising=False)
+    with pytest.raises(Refused, match="set it, as COSET_STORE=") as refusal:
+        store_root()
+    said = re.search(r"COSET_STORE=(\S+)", str(refusal.value))
+    assert said is not None
+    monkeypatch.setenv("COSET_STORE", said[1])
+    assert store_root() == said[1]

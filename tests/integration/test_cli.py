@@ -254,11 +254,6 @@ def test_a_missing_bucket_is_named(command: str, landed: Store) -> None:
     refused(coset(command, PIPELINE, "--store", "s3://nowhere/x"), "there is no bucket 'nowhere'", "s3://nowhere/x")
 
 
-def test_no_store_is_refused(landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COSET_STORE")
-    refused(coset("plan", PIPELINE), "no store is named", "set COSET_STORE")
-
-
 @pytest.mark.parametrize("command", ["plan", "explain", "run"])
 def test_a_missing_stream_is_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELAYS_SOURCE", f"{landed.root}/elsewhere")

@@ -90,7 +90,6 @@ def test_lines_are_corrected(name: str, file: Path) -> None:
 ENVIRONMENTS = {
     "COSET_COPIES_BYTES": (Kind.LOCATION, "many", "write it in digits", "1000000"),
     "COSET_COPIES": (Kind.LOCATION, "/dev/null/copies", "name another one", None),
-    "COSET_STORE": (Kind.STORE_UNNAMED, "", "set COSET_STORE", None),
     "AWS_ACCESS_KEY_ID": (Kind.STORE_DENIED, "somebody", "check AWS_ACCESS_KEY_ID", None),
 }
 

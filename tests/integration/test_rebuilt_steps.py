@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
 from cli.main import app
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_table
@@ -30,7 +30,7 @@ COUNTED = f"{WORTH[0]}, count(*) AS orders", f"{WORTH[1]}, sum(orders)::BIGINT A
 class Shop:
     """A pipeline in a file that its owner edits, and commands as they are typed."""
 
-    def __init__(self, store: S3Store, folder_: Path) -> None:
+    def __init__(self, store: Store, folder_: Path) -> None:
         self._store = store
         self._file = folder_ / "worth.py"
         self._docs = folder_ / "docs"
@@ -63,7 +63,7 @@ class Shop:
 
 
 @pytest.fixture
-def shop(store: S3Store, tmp_path: Path) -> Shop:
+def shop(store: Store, tmp_path: Path) -> Shop:
     """120 customers in two batches, 40 of them in both."""
     shop = Shop(store, tmp_path)
     for customers in (range(80), range(40, 120)):

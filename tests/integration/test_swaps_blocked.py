@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from batches.backfills import steps, swaps
 from batches.backfills.backfill import backfill
 from partitioning.documents.document import digest
-from partitioning.documents.store import S3Store
+from partitioning.documents.store import Store
 from partitioning.model.backfill import Turn
 from sources.s3 import storage_options
 from tests.integration.test_cli import coset
@@ -24,11 +24,11 @@ from tests.integration.test_swaps_stopped import NEWEST, backfilled, batch, chos
 __all__ = ["two_batches"]
 
 
-def newest(store: S3Store, version: int | None = None) -> DeltaTable:
+def newest(store: Store, version: int | None = None) -> DeltaTable:
     return DeltaTable(f"{store.root}/tables/newest", version, storage_options=storage_options())
 
 
-def removed(store: S3Store, files: list[str]) -> Callable[[], None]:
+def removed(store: Store, files: list[str]) -> Callable[[], None]:
     """Remove files; how they are put back."""
     keys = [file.removeprefix(f"{store.root}/") for file in files]
     assert keys
@@ -43,7 +43,7 @@ def removed(store: S3Store, files: list[str]) -> Callable[[], None]:
     return restored
 
 
-def files_to_come(store: S3Store, to: Turn) -> list[str]:
+def files_to_come(store: Store, to: Turn) -> list[str]:
     """Those of the upserted table that a swap, or an undo, gives it."""
     if to is Turn.UNDO:
         version = newest(store).version()
@@ -67,7 +67,7 @@ def named(text: str, verb: str) -> list[str]:
 
 @pytest.mark.parametrize("to", [Turn.SWAP, Turn.UNDO])
 def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
-    to: Turn, two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: Turn, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
@@ -97,7 +97,7 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
 
 
 def test_batches_go_on_after_a_half_swap_was_turned_back(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = two_batches
     backfilled(store, tmp_path, monkeypatch)
@@ -112,7 +112,7 @@ def test_batches_go_on_after_a_half_swap_was_turned_back(
 
 
 def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_done(
-    two_batches: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
