@@ -42,10 +42,10 @@ def arm(point: str) -> None:
 
         owner, name, when = DeltaTable, "create_write_transaction", always
     else:
-        from partitioning.documents.store import Store
+        from partitioning.documents.s3_store import S3Store
 
         ending = f"/{effect}.json" if effect.startswith("group-") else f"/{effect}s/"
-        owner, name, when = Store, "put_new", lambda _, key, *__: ending in key and "/turns/" not in key
+        owner, name, when = S3Store, "put_new", lambda _, key, *__: ending in key and "/turns/" not in key
     setattr(owner, name, deadly(getattr(owner, name), moment, when))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +19,7 @@ from sources.files import Files
 from sources.formats.parquet import open_parquet
 from sources.s3 import AGAIN, reaching
 from spark_jobs.sql.database import connect
+from spark_jobs.task_folder import task_folder
 
 _FIRST = 5
 _NOW = quote("@now")
@@ -29,7 +28,7 @@ _WHERE_MADE = {"_task"}
 
 def compared(before: pa.RecordBatchReader, now: pa.RecordBatchReader, key: str, memory: str = "1GB") -> Difference:
     """Compare rows; where they have no key, each row is one of its own."""
-    with TemporaryDirectory() as temp, connect(memory, Path(temp)) as connection:
+    with task_folder() as temp, connect(memory, temp) as connection:
         columns = _both(connection, before, now)
         sides = [_digested(connection, columns, side) for side in ("NOT " + _NOW, _NOW)]
         (rows_before, digest_before), (rows_now, digest_now) = sides

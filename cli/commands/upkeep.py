@@ -71,11 +71,12 @@ def hand_over(
         typer.Option("--from", metavar="PIPELINE", help="The pipeline that it belongs to, if it belongs to any."),
     ] = None,
     store: StoreRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Give a result table to another pipeline: only that one plans for it and publishes to it from then on."""
     from cli import tables
 
-    tables.hand_over(table, root_of(store), before, to, why)
+    tables.hand_over(table, root_of(store), before, to, why, as_json=as_json)
 
 
 @app.command("accept-changes", cls=Command)
@@ -84,11 +85,12 @@ def accept_changes(
     up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version that is right.")],
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
     store: StoreRoot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let the changes stay that others made to the rows of a result table: batches go on from there."""
     from cli import tables
 
-    tables.accept_changes(table, root_of(store), up_to, why)
+    tables.accept_changes(table, root_of(store), up_to, why, as_json=as_json)
 
 
 @app.command(cls=Command)

@@ -16,7 +16,7 @@ from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan
-from partitioning.documents import store as stores
+from partitioning.documents import s3_store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at

@@ -312,7 +312,8 @@ def test_a_table_is_handed_over_with_who_and_why(store: Store) -> None:
     assert entry["coset.who"]
     assert rows(store.root) == expected(0)
     # It may be said again.
-    assert coset(store, "hand-over", "delays", "--from", NAME, "--to", "another", "--why", "again").exit_code == 0
+    again = coset(store, "hand-over", "delays", "--from", NAME, "--to", "another", "--why", "again", "--json")
+    assert json.loads(again.stdout) == {"table": "delays", "from": NAME, "to": "another"}
     assert delta(store).history(1)[0]["coset.why"] == "it was renamed"
     with pytest.raises(Refused, match="the table belongs to pipeline 'another', not to 'tails'"):
         publish(*decided(store.root, batch=1, before=Ledger(store, NAME).plan(0)))

@@ -13,7 +13,7 @@ from batches.ends import forget
 from batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Replan
-from partitioning.documents import store as stores
+from partitioning.documents import s3_store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused

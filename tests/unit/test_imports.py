@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"boto3", "botocore", "pyspark", "pyarrow", "duckdb", "deltalake", "airflow", "great_expectations", "numpy"}
 # msgspec takes typing_extensions where it is there.
 CODEC = {"msgspec", "typing_extensions"}
-AT_THE_STORE = {f"partitioning.documents.{name}" for name in ("store", "ledger", "receipts", "states")}
+AT_THE_STORE = {f"partitioning.documents.{name}" for name in ("s3_store", "stores", "ledger", "receipts", "states")}
 MODULES = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "partitioning").rglob("*.py"))
 PURE = sorted({".".join(path.parts).removesuffix(".__init__") for path in MODULES} - AT_THE_STORE)
 
@@ -35,8 +35,9 @@ def test_the_core_imports_nothing_but_the_standard_library_and_its_codec() -> No
     assert loaded(*PURE) - CODEC == {"partitioning"}
 
 
-def test_the_store_alone_brings_boto3() -> None:
-    assert loaded("partitioning.documents.store") & HEAVY == {"boto3", "botocore"}
+def test_the_store_in_s3_alone_brings_boto3() -> None:
+    assert loaded("partitioning.documents.s3_store") & HEAVY == {"boto3", "botocore"}
+    assert loaded("partitioning.documents.folder_store") - CODEC == {"partitioning"}
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in (ROOT / "dags/pipelines").glob("[!_]*.py")))
