@@ -41,6 +41,11 @@ class Shop:
         source = f"{self._store.root}/topics"
         self._file.write_text(CODE.format(source=source, of_orders=of_orders, running=running, name=name))
 
+    def leave_out(self) -> None:
+        """Write nothing but the orders, to another table."""
+        whole = self._file.read_text()
+        self._file.write_text(f'{whole[: whole.index("worth = ")]}orders.write("all_orders")\n')
+
     def order(self, customers: range) -> None:
         table = pa.table({"customer": [f"c{number}" for number in customers], "amount": [10] * len(customers)})
         land_table(table, "orders", f"{self._store.root}/topics", key="customer", partitions=4)
@@ -140,3 +145,20 @@ def test_a_new_step_goes_nowhere_unless_all_later_batches_have_it(shop: Shop) ->
     assert refused.exit_code == 3
     assert "what sums keep after it is not what later batches, up to 1, went on from" in plain(refused)
     assert "--from 0 --cascade`" in plain(refused)
+
+
+def test_a_table_that_was_left_out_of_a_batch_is_whole_again_when_it_comes_back(shop: Shop) -> None:
+    shop.leave_out()
+    shop.order(range(30))
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, counted=False)
+    shop.edit(WORTH, "totals")
+    shop.order(range(200, 203))
+    refused = shop.typed("run")
+    assert refused.exit_code == 3
+    assert "table 'worth' has 120 rows" in plain(refused)
+    (command,) = set(re.findall(r"`coset backfill \S+ (--from 0 --cascade)`", plain(refused)))
+    shop.done(*swap_that_is_named(shop.done("backfill", *command.split())))
+    assert shop.rows() == expected(*BATCHES, range(30), counted=False)
+    shop.done("run")
+    assert shop.rows() == expected(*BATCHES, range(30), range(200, 203), counted=False)
