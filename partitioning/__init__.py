@@ -1,4 +1,4 @@
-"""The core of Coset: what a plan is and how it is made. It knows the standard library, msgspec and, in `s3_store`, boto3.
+"""The core of Coset: what a plan is and how it is made. It knows the standard library, msgspec, in `s3_store` boto3.
 
 The names here are for those who write pipelines, partitioners, groupers and settings; all else is imported by module.
 """
