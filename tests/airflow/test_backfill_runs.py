@@ -31,7 +31,17 @@ from sources.s3 import storage_options
 from tests.integration.test_backfills import Batches
 from tests.pipelines.late_flights import late_flights
 
-FORM = {"from": 0, "to": 0, "scheme": None, "groups": 2, "why": "a hot topic", "repaired": False, "backfill": None}
+FORM = {
+    "from": 0,
+    "to": 0,
+    "scheme": None,
+    "groups": 2,
+    "why": "a hot topic",
+    "repaired": False,
+    "backfill": None,
+    "begin_anew": None,
+    "go_on": None,
+}
 RAN = dict.fromkeys([("preview", -1), ("plan", -1), ("run", 0), ("run", 1)], "success")
 PROVED = dict.fromkeys([("audit", -1), ("check", -1), ("then", -1)], "success")
 
