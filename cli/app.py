@@ -133,7 +133,8 @@ def root_of(store: str | None) -> str:
     if not store:
         store = _USUAL_STORE
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
-    return store if "://" in store else os.path.abspath(store)
+    # What has a colon in its first part was meant as an address, even if it is none.
+    return store if ":" in store.partition("/")[0] else os.path.abspath(store)
 
 
 def settings_of(
