@@ -1,4 +1,4 @@
-"""Landed files on this machine's disk, as a reader of landed files finds them in S3."""
+"""Landed files in a folder of a test."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 
+from partitioning.documents.folder_store import etag_of
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import InputFile
 
@@ -18,12 +18,10 @@ _ROW_GROUP = 3
 
 
 class LocalFiles:
-    """A folder that stands for the bucket `test`. Records have the columns of `tests.orders`."""
+    """Files in a folder. Records have the columns of `tests.orders`."""
 
     def __init__(self, folder: Path) -> None:
-        self._bucket = folder / "test"
-        self._bucket.mkdir()
-        self.system: FileSystem = SubTreeFileSystem(str(folder), LocalFileSystem())
+        self._folder = folder
 
     def land(
         self, stream: str, partition: int, first: int, keys: Sequence[object], key_format: KeyFormat = KeyFormat.STRING
@@ -37,11 +35,9 @@ class LocalFiles:
                 "_offset": pa.array(offsets, pa.int64()),
             }
         )
-        name = f"{stream}+{partition}+{first:010}.parquet"
-        pq.write_table(records, self._bucket / name, row_group_size=_ROW_GROUP)
-        size = (self._bucket / name).stat().st_size
-        # A disk gives files no etag.
-        return InputFile(f"s3://test/{name}", size, "", first, first + len(keys))
+        file = self._folder / f"{stream}+{partition}+{first:010}.parquet"
+        pq.write_table(records, file, row_group_size=_ROW_GROUP)
+        return InputFile(f"file://{file}", file.stat().st_size, etag_of(file), first, first + len(keys))
 
 
 def record(partition: int, offset: int) -> int:

@@ -22,6 +22,7 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Fate, Residues, Task, fate, takes
+from sources.files import Files
 from sources.landed_reader import LandedReader
 from spark_jobs.intake import Intake
 from spark_jobs.proof import OFFENDERS_KEPT
@@ -196,7 +197,7 @@ def test_sql_is_given_what_is_the_tasks_and_the_receipt_counts_it(case: Case) ->
         made = landed(case, files)
         (ordered,) = made.inputs
         assert isinstance(ordered, OrderedStream)
-        intake = Intake(made, ordered, LandedReader(ordered, files.system, made.pipeline))
+        intake = Intake(made, ordered, LandedReader(ordered, Files(), made.pipeline))
         given_to_sql = [] if intake.empty else pa.RecordBatchReader.from_stream(intake).read_all()["record"].to_pylist()
         intake.drain()
         seen = {number: list(records(case, number)) for number in case.task.reads["views"]}

@@ -38,6 +38,7 @@ from partitioning.sizing.hotkeys import COMBINE, SPREAD, hot_keys
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.values import replace
+from sources.files import Files
 from sources.landed_reader import LandedReader
 from tests.checked import said
 from tests.goldens import expect_golden
@@ -207,7 +208,7 @@ def test_of_a_file_that_several_ranges_meet_each_task_reads_the_row_groups_that_
     task = Task(1, {"views": (0,)}, keyless={"views": (0,)}, offsets=Span(4, 8))
     (ordered,) = order(Stream("views", "s3://test", "k", 1), task, {0: whole.within(Span(4, 8))}, cosets=3).inputs
     assert isinstance(ordered, OrderedStream)
-    batches = LandedReader(ordered, files.system, "p").batches(["_offset"])
+    batches = LandedReader(ordered, Files(), "p").batches(["_offset"])
     assert [offset for batch in batches for offset in batch.records["_offset"].to_pylist()] == [3, 4, 5, 6, 7, 8]
 
 
