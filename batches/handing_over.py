@@ -6,7 +6,7 @@ from deltalake.exceptions import CommitFailedError
 
 from batches.backfills.swaps import finish
 from batches.owners import Owner, check_owner, name_owner, owner_of
-from batches.tables import opened
+from batches.tables import opened_there
 from partitioning.commands import HandOver, Repeat, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -24,17 +24,7 @@ def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str
     the same time.
     """
     where, owner = folder(store.root, table), Owner.of(store, check_name(to, "pipeline"))
-    with opened(where) as log:
-        if log is None:
-            raise Refused(
-                Finding(
-                    Kind.TABLE_UNKNOWN,
-                    "there is no such table",
-                    where,
-                    "correct the name, or --store",
-                    about(table=table),
-                )
-            )
+    with opened_there(store.root, table) as log:
         named = owner_of(log)
         if named == owner:
             return

@@ -15,7 +15,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from batches.delta import newest_in
-from batches.tables import Logs, opened
+from batches.tables import Logs, opened, opened_there
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, about
@@ -71,17 +71,7 @@ def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None
     Raises Refused if there is no such table or version.
     """
     where = folder(store.root, name)
-    with opened(where) as table:
-        if table is None:
-            raise Refused(
-                Finding(
-                    Kind.TABLE_UNKNOWN,
-                    "there is no such table",
-                    where,
-                    "correct the name, or --store",
-                    about(table=name),
-                )
-            )
+    with opened_there(store.root, name) as table:
         if not 0 <= version <= table.version():
             what = f"there is no version {version}: the table has versions 0 to {table.version()}"
             raise Refused(Finding(Kind.ARGUMENT, what, where, "name one of them", about(version=version)))

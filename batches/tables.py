@@ -73,6 +73,17 @@ def opened(where: str, logs: Logs | None = None) -> Iterator[DeltaTable | None]:
 
 
 @contextmanager
+def opened_there(store_root: str, table: str) -> Iterator[DeltaTable]:
+    """A table that somebody names, as it is now. Raises Refused if there is none."""
+    where = folder(store_root, table)
+    with opened(where) as log:
+        if log is None:
+            then = "correct the name, or --store"
+            raise Refused(Finding(Kind.TABLE_UNKNOWN, "there is no such table", where, then, about(table=table)))
+        yield log
+
+
+@contextmanager
 def opened_at(where: str, version: int) -> Iterator[DeltaTable]:
     """The table as it was in a version; what goes wrong is raised as Coset's errors."""
     try:

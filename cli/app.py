@@ -14,6 +14,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.schemes import SchemeKind
+from partitioning.model.sources import address_of
 from partitioning.version import VERSION
 
 # Of more tasks than these it is said, before they are planned, that it takes a while.
@@ -134,7 +135,7 @@ def root_of(store: str | None) -> str:
         store = _USUAL_STORE
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
     # What has a colon in its first part was meant as an address, even if it is none.
-    return store if ":" in store.partition("/")[0] else os.path.abspath(store)
+    return store if ":" in store.partition("/")[0] else address_of(os.path.abspath(store))
 
 
 def settings_of(

@@ -73,7 +73,7 @@ def _number(text: str) -> int:
 def _read(named: str) -> Plan:
     root, _, key = named.rpartition("/")
     try:
-        data = store_at(root).get(key) if named.startswith("s3://") else Path(named).read_bytes()
+        data = store_at(root).get(key) if "://" in named else Path(named).read_bytes()
     except OSError as error:
         raise Refused(
             Finding(

@@ -21,6 +21,8 @@ from partitioning.model.sources import FOLDER
 # Files that are being written. No listing shows them.
 _UNFINISHED = ".unfinished-"
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# What no waiting mends: links that lead in a circle, names that no file can have.
+_NEVER = {errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS}
 
 
@@ -143,6 +145,9 @@ class FolderStore:
             raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(key=key))) from error
         except OSError as error:
             what, then = f"the folder cannot be read or written: {error}", "free its disk, or mount it again"
+            if error.errno in _NEVER:
+                then = "correct the name or the link that the error names"
+                raise Refused(Finding(Kind.STORE_ADDRESS, what, self._uri(key), then, about(key=key))) from error
             raise Unreachable(Finding(Kind.STORE_UNREACHABLE, what, self._uri(key), then, about(key=key))) from error
 
     def _without_links(self, key: str) -> Refused:

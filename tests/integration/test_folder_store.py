@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -91,3 +92,9 @@ def test_tasks_on_other_machines_cannot_use_a_folder(file: Path) -> None:
     assert "or --runner local" in found.next
     done("run", str(file), *LOCAL)
     assert totals(file.parent / ".coset" / "store") == wanted(100)
+
+
+def test_a_plan_is_compared_by_the_address_that_is_shown(file: Path) -> None:
+    shown = re.search(r"The plan is (file://.+?\.json\.gz)", done("run", str(file), *LOCAL))
+    assert shown is not None
+    assert "No change: both are the same plan" in done("diff", shown[1], shown[1])

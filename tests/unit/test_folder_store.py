@@ -71,6 +71,15 @@ def test_a_file_where_a_folder_is_needed_is_refused(tmp_path: Path) -> None:
         store.put_new("a/b", b"1")
 
 
+def test_names_and_links_that_no_waiting_mends_are_refused(tmp_path: Path) -> None:
+    store = store_at(str(tmp_path))
+    with pytest.raises(Refused, match="correct the name or the link"):
+        store.put("a" * 300, b"1")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(Refused, match="correct the name or the link"):
+        store.get("loop")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "store"
