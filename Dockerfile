@@ -6,5 +6,5 @@ RUN apt-get update && apt-get install --yes --no-install-recommends openjdk-17-j
 WORKDIR /coset
 COPY requirements.txt .
 RUN pip install --no-cache-dir -r requirements.txt
-RUN printf '#!/bin/sh\nexec python -m cli.main "$@"\n' > /usr/local/bin/coset && chmod +x /usr/local/bin/coset
+RUN printf '#!/bin/sh\nexec python -m coset.cli.main "$@"\n' > /usr/local/bin/coset && chmod +x /usr/local/bin/coset
 ENV PYTHONPATH=/coset SPARK_HOME=/usr/local/lib/python3.11/site-packages/pyspark

@@ -71,5 +71,5 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@# Spark starts faster with it, but without it too.
-	@$(BIN)/python -m batches.runners.rehearsal >/dev/null 2>&1 || true
+	@$(BIN)/python -m coset.batches.runners.rehearsal >/dev/null 2>&1 || true
 	@touch $@

@@ -25,13 +25,13 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from batches.runners.spark_settings import environment
 from bench.measure import cpu_of, measured
 from bench.party import PARTIES
 from bench.workload import Workload
-from cli.output import console
+from coset.batches.runners.spark_settings import environment
+from coset.cli.output import console
+from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import start_server
-from sources.s3 import s3_filesystem, split
 
 _FOLDER = Path(".coset/bench")
 _CHECKSUMS = """

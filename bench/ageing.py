@@ -17,16 +17,16 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from batches import steps
-from batches.interpreter import run_batch
-from batches.runners.local import Local
 from bench.measure import cpu_of
-from cli.output import show_table
+from coset.batches import steps
+from coset.batches.interpreter import run_batch
+from coset.batches.runners.local import Local
+from coset.cli.output import show_table
+from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import S3Server, start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
-from sources.s3 import s3_filesystem, split
 
 PARTITIONS = 4
 RECORDS = 400

@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.measure import measured
-from cli.output import show_table
+from coset.cli.output import show_table
+from coset.sources.landed import discover
+from coset.sources.s3 import s3_filesystem, split
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
@@ -30,8 +32,6 @@ from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import size
-from sources.landed import discover
-from sources.s3 import s3_filesystem, split
 
 PARTITIONS = 8
 RECORDS = 10

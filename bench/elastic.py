@@ -14,16 +14,16 @@ from statistics import median
 
 from rich.table import Table
 
-from batches import audit
-from batches.runners.local import Local
-from batches.steps import plan
 from bench.measure import measured
 from bench.workload import Workload, pipeline
-from cli.output import console
+from coset.batches import audit
+from coset.batches.runners.local import Local
+from coset.batches.steps import plan
+from coset.cli.output import console
+from coset.sources.s3 import s3_filesystem
 from demo.s3_server import start_server
 from partitioning.authoring.settings import Settings
 from partitioning.model.reading import read_together
-from sources.s3 import s3_filesystem
 
 _FOLDER = Path(".coset/bench")
 _FACTORS = {1: None, 4: 1.5, 8: 2.0}

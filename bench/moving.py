@@ -23,15 +23,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.table import Table
 
-from batches import audit
-from batches.ref import BatchRef
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
-from batches.runners.spark_settings import configuration, environment
-from batches.steps import plan
 from bench.measure import Cost, measured
 from bench.party import MASTER, emptied, shuffled
-from cli.output import console
+from coset.batches import audit
+from coset.batches.ref import BatchRef
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_settings import configuration, environment
+from coset.batches.steps import plan
+from coset.cli.output import console
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at

@@ -11,10 +11,12 @@ import msgspec
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
-from batches.audit import audit
-from batches.runners.spark_settings import configuration
 from bench.party import CORES, MASTER, Run, shuffled
 from bench.workload import STORE, Workload, pipeline
+from coset.batches.audit import audit
+from coset.batches.runners.spark_settings import configuration
+from coset.sources.landed import discover
+from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest
 from partitioning.documents.ledger import Ledger
@@ -25,8 +27,6 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
-from sources.landed import discover
-from sources.reader import Batch
 from spark_jobs.group import pieces, work
 from spark_jobs.intake import Inspect, Proved
 from spark_jobs.kernel import run_orders

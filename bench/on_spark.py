@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from batches.runners.spark_settings import configuration
 from bench.party import MASTER, Run, emptied, shuffled
 from bench.workload import Workload
+from coset.batches.runners.spark_settings import configuration
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bench.measure import measured
-from cli.output import show_table
+from coset.cli.output import show_table
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, encode, pack, unpack

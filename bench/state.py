@@ -25,14 +25,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from rich.table import Table
 
-from batches.interpreter import run_batch
-from batches.ref import BatchRef
-from batches.runners.spark import Spark
-from batches.runners.spark_settings import configuration, environment
-from batches.steps import plan
 from bench.measure import Cost, measured
 from bench.party import MASTER
-from cli.output import console
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_settings import configuration, environment
+from coset.batches.steps import plan
+from coset.cli.output import console
+from coset.sources.copies import FOLDER
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -40,7 +41,6 @@ from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode
 from partitioning.sections import size
-from sources.copies import FOLDER
 from spark_jobs.hashing import placement_hashes
 
 _PARTITIONS, _OTHER = 8, 12

@@ -7,12 +7,13 @@ import os
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from batches.backfills import steps
-from batches.backfills.backfill import backfill
-from batches.backfills.steps import Asked
-from batches.backfills.swaps import finish, swaps
-from batches.runners.connect import Connect
-from cli.output import show, step
+from coset.batches.backfills import steps
+from coset.batches.backfills.backfill import backfill
+from coset.batches.backfills.steps import Asked
+from coset.batches.backfills.swaps import finish, swaps
+from coset.batches.runners.connect import Connect
+from coset.cli.output import show, step
+from coset.sources.s3 import storage_options
 from dags.pipelines.tail_activity import pipeline
 from demo.home import STORE, Home
 from partitioning.authoring.settings import Settings
@@ -21,7 +22,6 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 
 _SCHEME = "tasks(12)"

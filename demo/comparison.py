@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 
 _SHOWN = 6

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
-from batches.planning import preview
-from batches.runners import children
-from cli.output import progress, show, show_table, step
+from coset.batches.planning import preview
+from coset.batches.runners import children
+from coset.cli.output import progress, show, show_table, step
 from dags.pipelines.tail_activity import pipeline
 from demo import again, comparison, traffic
 from demo.home import LANDING, SOURCE, STORE, Home

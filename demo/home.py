@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
-from batches.runners.spark_server import TOKEN, start_spark
-from cli.output import step
+from coset.batches.runners.spark_server import TOKEN, start_spark
+from coset.cli.output import step
 from demo.s3_server import start_server
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind

@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from batches.interpreter import run_batch
-from batches.planning import take_up
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from cli.output import show, show_error, show_table, step
+from coset.batches.interpreter import run_batch
+from coset.batches.planning import take_up
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.cli.output import show, show_error, show_table, step
 from dags.pipelines.tail_activity import pipeline
 from demo import comparison
 from demo.kafka_landing import in_broker, make_topics, produce

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from coset.sources.file_columns import columns_of
 from demo.kafka_server import KafkaServer
 from demo.landing import part_of, read
 from partitioning.errors import Finding, Unreachable, about
@@ -18,7 +19,6 @@ from partitioning.kinds import Kind
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Format, Stream
 from partitioning.values import replace
-from sources.file_columns import columns_of
 
 _WITHIN_SECONDS = 60
 

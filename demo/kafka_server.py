@@ -19,8 +19,8 @@ from signal import Signals
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from batches.runners import children
-from batches.runners.ports import free_ports
+from coset.batches.runners import children
+from coset.batches.runners.ports import free_ports
 from demo.kafka_jars import java, kafka_jars
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from batches.runners import children
-from batches.runners.ports import free_ports
+from coset.batches.runners import children
+from coset.batches.runners.ports import free_ports
 from demo.buckets import wait_for_buckets
 from demo.s3_keys import fresh_keys
 from partitioning.errors import Finding, Refused, Unreachable, about

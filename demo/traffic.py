@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from batches import audit, steps
-from batches.interpreter import run_batch
-from batches.kept import kept_state
-from batches.runners.connect import Connect
-from cli.output import show_table, step
+from coset.batches import audit, steps
+from coset.batches.interpreter import run_batch
+from coset.batches.kept import kept_state
+from coset.batches.runners.connect import Connect
+from coset.cli.output import show_table, step
 from dags.pipelines.airport_traffic import pipeline
 from demo.comparison import side_by_side
 from demo.home import STORE, Home

@@ -11,6 +11,8 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.files import Files
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
@@ -20,8 +22,6 @@ from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
-from sources.arrow_schema import arrow_schema
-from sources.files import Files
 from spark_jobs.arrays import mask
 from spark_jobs.functions import gave_strange_key
 from spark_jobs.given import PLACE, Given, keys_given

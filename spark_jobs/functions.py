@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.arrow_schema import arrow_schema
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
-from sources.arrow_schema import arrow_schema
 from spark_jobs.hashing import one_of_equals
 
 Function = Callable[..., Any]

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coset.sources.files import Files, version
+from coset.sources.s3 import AGAIN, reaching
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.values import Value
-from sources.files import Files, version
-from sources.s3 import AGAIN, reaching
 from spark_jobs.arrays import numbers
 from spark_jobs.table_schema import wider
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
+from coset.sources.copies import Copies
 from partitioning.documents import locations
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
@@ -25,7 +26,6 @@ from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many, size
-from sources.copies import Copies
 from spark_jobs.location import ENVIRONMENT
 
 if TYPE_CHECKING:  # few groups need it

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from coset.sources.reader import Batch, Reader
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
@@ -18,7 +19,6 @@ from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
-from sources.reader import Batch, Reader
 from spark_jobs.arrays import mask
 from spark_jobs.hashing import one_of_equals
 from spark_jobs.proof import Claims, Proof

@@ -13,6 +13,11 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from coset.sources.copies import Copies
+from coset.sources.files import Files
+from coset.sources.landed_reader import LandedReader
+from coset.sources.parts_reader import PartsReader
+from coset.sources.reader import Reader
 from partitioning.errors import CosetError
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.failure import together
@@ -22,11 +27,6 @@ from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
-from sources.copies import Copies
-from sources.files import Files
-from sources.landed_reader import LandedReader
-from sources.parts_reader import PartsReader
-from sources.reader import Reader
 from spark_jobs.intake import Inspect, Intake, Proved, read_together
 from spark_jobs.sql.database import connect
 from spark_jobs.steps import Steps
@@ -158,7 +158,7 @@ def _stream_reader(order: Order, ordered: OrderedStream, place: Place) -> Reader
         case LandedSource():
             return LandedReader(ordered, place.files, order.pipeline)
         case KafkaSource() as source:
-            from sources.kafka.reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
+            from coset.sources.kafka.reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
             return KafkaReader(ordered, source, order.pipeline)
         case _:

@@ -11,11 +11,11 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 
+from coset.sources import s3
+from coset.sources.kafka import properties as kafka
 from partitioning.commands import Repeat
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
-from sources import s3
-from sources.kafka import properties as kafka
 from spark_jobs.group import MEMORY, RunTasks, Work, answer, pieces
 
 if TYPE_CHECKING:  # few groups need it

@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from coset.sources.arrow_schema import arrow_schema
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
 from partitioning.model.placement import MURMUR2, OPAQUE, Placement
 from partitioning.model.streams import Column
 from partitioning.values import Value
-from sources.arrow_schema import arrow_schema
 from spark_jobs.arrays import numbers
 from spark_jobs.given import PLACE
 from spark_jobs.hashing import placement_hashes

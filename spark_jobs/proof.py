@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from coset.sources.reader import Batch
 from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
 from partitioning.model.tasks import taken
-from sources.reader import Batch
 from spark_jobs.arrays import numbers
 from spark_jobs.gaps_seen import Gaps
 from spark_jobs.hashing import key_texts, one_of_equals

@@ -6,9 +6,9 @@ from functools import cache
 
 import pyarrow as pa
 
+from coset.sources.arrow_schema import arrow_schema
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
-from sources.arrow_schema import arrow_schema
 
 # By which an upserted table is partitioned: where its keys lie.
 RESIDUE = "_residue"

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from coset.sources.reader import Batch
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.leaving import LeftPartition
@@ -15,7 +16,6 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.tasks import Fate, fate
-from sources.reader import Batch
 from spark_jobs.hashing import placement_hashes
 from spark_jobs.residues import is_one_of
 

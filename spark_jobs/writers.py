@@ -17,6 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.files import Files, version
+from coset.sources.parts_reader import left_schema
+from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, OutcomeUnknown, about
 from partitioning.kinds import Kind
@@ -27,10 +31,6 @@ from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.upserts import alone
 from partitioning.values import replace
-from sources.arrow_schema import arrow_schema
-from sources.files import Files, version
-from sources.parts_reader import left_schema
-from sources.s3 import AGAIN, reaching
 from spark_jobs.arrays import numbers
 from spark_jobs.destinations import destinations
 from spark_jobs.spool import Spool

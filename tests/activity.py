@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import decode, digest, digest_of, encode
@@ -20,7 +21,6 @@ from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import MODULUS, PartitionReceipt, TaskReceipt, offset_digest
 from partitioning.planning.planner import plan_batch
-from sources.landed import discover
 from spark_jobs.kernel import run_order
 from spark_jobs.sql.check import check_sql
 from tests.landed import land_table

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from batches.publication import decide
+from coset.batches.publication import decide
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -22,7 +23,6 @@ from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder, table_schema
 
 NAME = "tails"

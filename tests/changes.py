@@ -19,10 +19,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import ends, publication, steps
-from batches.handing_over import hand_over
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import ends, publication, steps
+from coset.batches.handing_over import hand_over
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -36,7 +37,6 @@ from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.values import replace as with_values
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.branches import Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in

@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -21,7 +22,6 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_file
 from tests.running import run_and_publish, run_and_publish_unjudged

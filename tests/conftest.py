@@ -14,7 +14,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from batches.runners.spark_server import SparkServer, start_spark
+from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.kafka_server import KafkaServer, start_kafka
 from demo.s3_server import S3Server, start_server
 from partitioning.documents.store import Store

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from batches.audit import audit
-from batches.continuity import Continuity, gap_figures
-from batches.evidence import evidence as together
+from coset.batches.audit import audit
+from coset.batches.continuity import Continuity, gap_figures
+from coset.batches.evidence import evidence as together
 from expectations.checkpoint import Evidence, Judgement, judge
 from expectations.docs import Site
 from expectations.rows import Rows

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TypeVar
 
-import batches.runners.local  # noqa: F401 - it says what its own processes need, which is less
+from coset.batches.runners import local  # noqa: F401 - it says what its own processes need, which is less
 
 _ENDS_WITHIN_SECONDS = 300
 
@@ -118,6 +118,6 @@ def _command(
 
 
 def _main() -> None:
-    from cli.main import main
+    from coset.cli.main import main
 
     main()

@@ -7,10 +7,10 @@ from itertools import count, islice
 
 import pyarrow as pa
 
+from coset.sources.reader import Batch
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Task
-from sources.reader import Batch
 from spark_jobs.intake import Proved
 from tests.orders import order, planned
 

@@ -14,8 +14,8 @@ from typing import Any, ParamSpec
 
 import pytest
 
-from batches import publication, steps
-from batches.ref import BatchRef
+from coset.batches import publication, steps
+from coset.batches.ref import BatchRef
 from partitioning.errors import Refused
 
 COVERED = "expect_offsets_to_be_covered_exactly_once"

@@ -34,7 +34,7 @@ def arm(point: str) -> None:
     effect, moment = point.split(".")
     owner: type
     if effect == "job":
-        from batches.runners.spark import Spark
+        from coset.batches.runners.spark import Spark
 
         owner, name, when = Spark, "group", always
     elif effect == "delta":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from batches.planning import take_up
-from batches.publication import decide, publish
+from coset.batches.planning import take_up
+from coset.batches.publication import decide, publish
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

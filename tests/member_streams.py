@@ -7,7 +7,7 @@ from collections.abc import Callable
 import duckdb
 import pyarrow as pa
 
-from partitioning import Pipeline, Settings
+from coset import Pipeline, Settings
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from coset.sources.parts_reader import PartsReader
 from partitioning.model.order import OrderedParts
-from sources.parts_reader import PartsReader
 from spark_jobs import kernel
 
 

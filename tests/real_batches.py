@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
@@ -19,7 +20,6 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from sources.reader import Batch
 from spark_jobs.take import Take, Taken
 from tests.landed import land_table
 from tests.running import run_groups

@@ -124,7 +124,7 @@ def keep(version: str, state: str) -> None:
 
 def _made(version: str, state: str, docs: Path) -> None:
     """Run the first batch, and of the second what its state says."""
-    from batches import steps
+    from coset.batches import steps
     from tests.running import run_and_publish, run_groups
 
     source, root = f"{place(version, state)}/topics", f"{place(version, state)}/store"

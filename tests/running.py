@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from batches import publication
-from batches.audit import audit
-from batches.interpreter import run_batch
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from batches.runners.runner import Runner
+from coset.batches import publication
+from coset.batches.audit import audit
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.runners.runner import Runner
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Judged
 

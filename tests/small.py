@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import psutil
 import pyarrow as pa
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from batches import steps
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store

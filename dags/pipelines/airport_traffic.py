@@ -1,6 +1,6 @@
 """What happened at each airport up to now: departures, arrivals, and how often its weather was observed."""
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("airport_traffic", source="s3://landing/topics")
 

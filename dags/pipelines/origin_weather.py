@@ -1,6 +1,6 @@
 """The weather of each month at the airports of origin, by twice as many tasks as the topic's partitions allow."""
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("origin_weather", source="s3://landing/topics", scheme="elastic(2)")
 

@@ -1,6 +1,6 @@
 """What each aircraft did in a batch of flights, with what is known of the aircraft."""
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("tail_activity", source="s3://landing/topics")
 

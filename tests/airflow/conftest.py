@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from batches.runners.spark_server import SparkServer
+    from coset.batches.runners.spark_server import SparkServer
     from demo.s3_server import S3Server
 
 ROOT = Path(__file__).parents[2]
@@ -82,8 +82,7 @@ def parsed(
     def parse(pipeline: str, arguments: str = "") -> Any:
         (tmp_path / f"{pipeline}.py").write_text(
             '"""Airflow: a DAG of a pipeline of the tests."""\n\n'
-            "from plugins.coset_dag import coset_dag\n"
-            "from plugins.places import Place\n"
+            "from coset.airflow import Place, coset_dag\n"
             f"from tests.pipelines.{pipeline} import pipeline\n\n"
             f"dag = coset_dag(pipeline{arguments})\n"
         )

@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.backfills import pieces
-from batches.backfills.backfill import backfill, backfills
-from batches.backfills.steps import Asked, compared
-from batches.backfills.swaps import swaps
-from batches.interpreter import run_batch
-from batches.runners.local import Local
+from coset.batches import steps
+from coset.batches.backfills import pieces
+from coset.batches.backfills.backfill import backfill, backfills
+from coset.batches.backfills.steps import Asked, compared
+from coset.batches.backfills.swaps import swaps
+from coset.batches.interpreter import run_batch
+from coset.batches.runners.local import Local
+from coset.sources.s3 import storage_options
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.backfill import Turn
-from sources.s3 import storage_options
 from tests.integration.test_backfills import Batches
 from tests.pipelines.late_flights import late_flights
 
@@ -173,7 +173,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
     publish(late_flights(60), store_root, tmp_path / "docs")
     before, store = seen(store_root, "late", "tailnum", "n"), store_at(store_root)
     dags = parsed(
-        "from plugins.backfill_dag import coset_backfill_dag, coset_undo_dag\n"
+        "from coset.airflow import coset_backfill_dag, coset_undo_dag\n"
         "from tests.pipelines.late_flights import late_flights\n\n"
         "backfill, undo = coset_backfill_dag(late_flights(120)), coset_undo_dag(late_flights(120))"
     )
@@ -218,7 +218,7 @@ def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tm
     history.backfilled(Asked(0, 0, Settings(), "a hot topic"), threshold=5)
     monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
     dags = parsed(
-        "from plugins.backfill_dag import coset_backfill_dag\n"
+        "from coset.airflow import coset_backfill_dag\n"
         "from tests.integration.test_backfills import counted\n\n"
         f"backfill = coset_backfill_dag(counted(5)('{store_root}/topics', 4))"
     )
@@ -286,8 +286,8 @@ def test_what_cannot_be_run_again_is_refused_without_a_retry_and_nothing_is_stor
 def test_limits_are_those_of_airflow(parsed):
     dags = parsed(
         "from dags.pipelines.tail_activity import pipeline\n"
-        "from plugins.backfill_dag import coset_backfill_dag\n"
-        "from plugins.coset_dag import coset_dag\n\n"
+        "from coset.airflow import coset_backfill_dag\n"
+        "from coset.airflow import coset_dag\n\n"
         "live = coset_dag(pipeline)\n"
         "backfill = coset_backfill_dag(pipeline, groups_at_once=3, window='00:00-23:59')"
     )
@@ -315,7 +315,7 @@ def test_outside_of_its_hours_a_backfill_waits(parsed, capsys, begins_in, opened
     window = f"{begins:%H:%M}-{begins + timedelta(hours=2):%H:%M}"
     dags = parsed(
         "from dags.pipelines.tail_activity import pipeline\n"
-        "from plugins.backfill_dag import coset_backfill_dag\n\n"
+        "from coset.airflow import coset_backfill_dag\n\n"
         f"backfill = coset_backfill_dag(pipeline, window={window!r})"
     )
     sensor = dags["tail_activity_backfill"].get_task("in_hours")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from batches.ref import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -89,8 +90,14 @@ def test_params_out_of_bounds_are_refused_by_the_form(bag, bad):
 def test_plugins_load_without_errors(airflow):
     from airflow import plugins_manager
 
-    plugins_manager.get_plugin_info()
+    told = plugins_manager.get_plugin_info()
     assert plugins_manager.get_import_errors() == {}
+    assert [plugin["name"] for plugin in told].count("coset") == 1
+
+
+def test_the_folder_of_plugins_registers_where_coset_is_not_installed(airflow, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    assert runpy.run_path(str(Path(__file__).parents[2] / "plugins/coset_plugin.py"))["CosetPlugin"].name == "coset"
 
 
 def test_parsing_a_dag_file_imports_nothing_heavy(airflow):
@@ -112,7 +119,7 @@ def test_only_a_run_of_airflows_own_backfill_is_refused(airflow: Path) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.types import DagRunType
 
-    from plugins.coset_dag import check_run_type
+    from coset.airflow.batch_dag import check_run_type
 
     for run_type in DagRunType:
         run = DagRun(dag_id="tail_activity", run_id=f"{run_type}__2026-01-01", run_type=run_type)
@@ -144,8 +151,8 @@ def test_the_plan_task_of_a_backfills_run_fails_for_good_and_plans_nothing(airfl
 
 
 def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
+    from coset.airflow.batch_dag import coset_dag
     from dags.pipelines.tail_activity import pipeline
-    from plugins.coset_dag import coset_dag
 
     dag = coset_dag(pipeline, clean=True)
     tasks = {task.task_id: task.downstream_task_ids for task in dag.tasks}
@@ -153,7 +160,7 @@ def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
 
 
 def test_a_dag_has_waves_for_the_levels_of_unifiers_that_its_schemes_can_need(airflow: Path) -> None:
-    from plugins.coset_dag import coset_dag
+    from coset.airflow.batch_dag import coset_dag
 
     pipeline = Pipeline("unified", source="s3://landing/topics")
     parts = pipeline.stream("flights", key="tailnum", partitions=4).partial("count(*) AS n")
@@ -167,7 +174,7 @@ def test_a_dag_has_waves_for_the_levels_of_unifiers_that_its_schemes_can_need(ai
 
 
 def test_a_dag_is_the_same_when_partition_counts_have_changed(airflow: Path) -> None:
-    from plugins.coset_dag import coset_dag
+    from coset.airflow.batch_dag import coset_dag
 
     def tasks(views_in: int, clicks_in: int) -> dict[str, set[str]]:
         pipeline = Pipeline("clicked", source="s3://landing/topics")
@@ -182,7 +189,7 @@ def test_a_dag_is_the_same_when_partition_counts_have_changed(airflow: Path) -> 
 
 
 def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow: Path) -> None:
-    from plugins.coset_dag import check_waves
+    from coset.airflow.batch_dag import check_waves
 
     batch = BatchRef("s3://coset/p/plans/3.json.gz", "sha256:1")
     check_waves(batch, 4, [], Run("p"))
@@ -221,18 +228,18 @@ def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
 
 
 def test_a_form_says_what_steps_begin_anew_go_on_and_take_away(airflow: Path) -> None:
+    from coset.airflow import backfill_dag, batch_dag
     from partitioning.authoring.settings import Settings
-    from plugins import backfill_dag, coset_dag
 
     form = {"scheme": None, "groups": 2, "begin_anew": ["sums"], "go_on": ["seen"], "why": "counted"}
-    live = coset_dag._asked(form | {"limit": None, "take_away": ["worth"]}, Settings(go_on=("kept",)))
+    live = batch_dag._asked(form | {"limit": None, "take_away": ["worth"]}, Settings(go_on=("kept",)))
     assert (live.begin_anew, live.go_on, live.allowance.named) == (("sums",), ("kept", "seen"), ("worth",))
     again = backfill_dag._asked(form | {"from": 0, "to": 1}, Settings()).settings
     assert (again.begin_anew, again.go_on) == (("sums",), ("seen",))
 
 
 def test_a_worker_without_a_store_is_told_which_variable_names_it(monkeypatch, airflow):
-    from plugins.coset_dag import store_root
+    from coset.airflow.batch_dag import store_root
 
     monkeypatch.delenv("COSET_STORE", raising=False)
     with pytest.raises(Refused, match="set it, as COSET_STORE=") as refusal:

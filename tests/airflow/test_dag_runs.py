@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from sources.s3 import storage_options
 from tests.forked import at_once
 from tests.kafka import TAILS, create, produce, views
 
@@ -140,9 +140,9 @@ def publishing(root, docs, number):
 
 def publish(root, docs):
     """Run a batch as a process of its own; gives what the publication said."""
-    from batches import steps
-    from batches.interpreter import run_batch
-    from batches.runners.local import Local
+    from coset.batches import steps
+    from coset.batches.interpreter import run_batch
+    from coset.batches.runners.local import Local
     from dags.pipelines.tail_activity import pipeline
 
     ref, _ = steps.plan(pipeline, root, Settings(groups=1))

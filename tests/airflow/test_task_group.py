@@ -26,7 +26,7 @@ def _airflow(airflow, server):
 
 def planned(expression="count(*) AS planes"):
     """A batch of a small pipeline, planned in a store of its own."""
-    from batches import steps
+    from coset.batches import steps
 
     pipeline = Pipeline("models", source="s3://landing/topics")
     pipeline.stream("planes", key="tailnum", partitions=8).aggregate(expression).write("models")
@@ -35,7 +35,7 @@ def planned(expression="count(*) AS planes"):
 
 
 def operator(ref, connection="spark_default", location=None, **change):
-    from plugins.task_group import TaskGroupOperator
+    from coset.airflow.task_group import TaskGroupOperator
 
     batch, called = asdict(ref) | change, {"task_id": "run", "name": "group 0"}
     return TaskGroupOperator(batch=batch, group=0, location=location, conn_id=connection, retries=2, **called)
@@ -77,8 +77,8 @@ def test_a_group_whose_server_is_gone_is_submitted_and_says_so(capsys):
 def test_what_a_place_says_reaches_the_application():
     from airflow.sdk.exceptions import AirflowException
 
-    from plugins.places import Place, placed
-    from plugins.task_group import TaskGroupOperator
+    from coset.airflow.places import Place, placed
+    from coset.airflow.task_group import TaskGroupOperator
 
     ref = planned()
     places = {"sea": Place("spark_master", {"spark.driver.memory": "much"})}
@@ -162,6 +162,6 @@ def test_a_task_that_is_killed_ends_what_it_started_and_may_be_tried_again(conne
 def test_a_connection_is_to_a_server_or_to_a_master(connection, address):
     from airflow.sdk import Connection
 
-    from plugins.task_group import server_of
+    from coset.airflow.task_group import server_of
 
     assert server_of(Connection(conn_id="spark", **connection)) == address

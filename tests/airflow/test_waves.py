@@ -9,11 +9,11 @@ from functools import partial
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.documents import locations
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from sources.s3 import storage_options
 
 STEPS = ("plan", "groups_of_wave_1", "audit", "check", "publish", "report")
 # `dag.test()` leaves a run's form in the DAG: the second run has to say all that the first one said.
@@ -90,7 +90,7 @@ def coast(server, monkeypatch):
 def test_one_dag_runs_a_batch_of_one_wave_then_one_of_two_and_a_later_group_that_failed_alone(
     parsed, coast, server, store_root, monkeypatch
 ):
-    from plugins.task_group import TaskGroupOperator
+    from coset.airflow.task_group import TaskGroupOperator
 
     places = ', places={"land": Place("spark_land"), "sea": Place("spark_sea")}'
     dag = parsed("flights_in_parts", places)

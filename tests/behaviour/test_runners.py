@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from batches.interpreter import run_batch
-from batches.ref import BatchRef
-from batches.runners.connect import Connect
-from batches.runners.local import Local
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
-from batches.runners.spark_server import SparkServer
-from batches.runners.spark_submit import SparkSubmit
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.local import Local
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
 from partitioning.documents.document import digest
 from partitioning.errors import CosetError, Refused

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.runners.connect import Connect
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
-from batches.runners.spark_server import SparkServer
-from batches.runners.spark_submit import SparkSubmit
+from coset.batches import steps
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_submit import SparkSubmit
+from coset.sources.s3 import storage_options
 from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -24,7 +25,6 @@ from partitioning.authoring.settings import Settings
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, ResultInput
 from partitioning.model.receipt import TaskReceipt
-from sources.s3 import storage_options
 from tests import frames, functions
 from tests.conftest import CHECKOUT
 from tests.landed import land_table

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from batches.backfills import steps, swaps
-from batches.backfills.steps import Asked
-from batches.compaction import compact
-from batches.kept import kept_states
-from batches.planning import take_up
-from batches.restoring import restore
-from batches.runners.local import Local
-from batches.sweeping import left_over
+from coset.batches.backfills import steps, swaps
+from coset.batches.backfills.steps import Asked
+from coset.batches.compaction import compact
+from coset.batches.kept import kept_states
+from coset.batches.planning import take_up
+from coset.batches.restoring import restore
+from coset.batches.runners.local import Local
+from coset.batches.sweeping import left_over
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches.backfills import control, steps, swaps
-from batches.backfills.hours import Hours
-from batches.backfills.limits import Limited, Limits
-from batches.backfills.steps import Asked
-from batches.backfills.timing import Timing, work_ahead
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from batches.steps import plan
-from batches.sweeping import left_over
+from coset.batches.backfills import control, steps, swaps
+from coset.batches.backfills.hours import Hours
+from coset.batches.backfills.limits import Limited, Limits
+from coset.batches.backfills.steps import Asked
+from coset.batches.backfills.timing import Timing, work_ahead
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.steps import plan
+from coset.batches.sweeping import left_over
+from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -28,7 +29,6 @@ from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, Turn
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.histories import Click
 from tests.integration.test_backfills import Batches, appended, stored

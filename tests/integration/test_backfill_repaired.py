@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches.backfills import pieces, steps
-from batches.backfills.gaps import gaps
-from batches.backfills.pages import comparison_sections
-from batches.backfills.steps import Asked
-from batches.runners.local import Local
-from batches.steps import plan
+from coset.batches.backfills import pieces, steps
+from coset.batches.backfills.gaps import gaps
+from coset.batches.backfills.pages import comparison_sections
+from coset.batches.backfills.steps import Asked
+from coset.batches.runners.local import Local
+from coset.batches.steps import plan
+from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -22,7 +23,6 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.goldens import expect_golden
 from tests.landed import land_file

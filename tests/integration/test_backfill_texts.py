@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from batches.backfills import pieces
-from batches.backfills.steps import Asked
-from cli.pipelines import load
+from coset.batches.backfills import pieces
+from coset.batches.backfills.steps import Asked
+from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from tests.goldens import expect_golden

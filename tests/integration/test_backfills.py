@@ -17,17 +17,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-import batches.steps
-from batches import publication
-from batches.backfills import steps, swaps
-from batches.backfills.gaps import gaps
-from batches.backfills.steps import Asked
-from batches.backfills.tables import exchange
-from batches.compaction import compact
-from batches.planning import preview
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from batches.sweeping import left_over, sweep
+from coset.batches import publication
+from coset.batches import steps as batch_steps
+from coset.batches.backfills import steps, swaps
+from coset.batches.backfills.gaps import gaps
+from coset.batches.backfills.steps import Asked
+from coset.batches.backfills.tables import exchange
+from coset.batches.compaction import compact
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.sweeping import left_over, sweep
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
@@ -37,7 +38,6 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.model.backfill import Backfill, Swapped
 from partitioning.values import replace
-from sources.s3 import storage_options
 from spark_jobs import steps as steps_of_kernel
 from spark_jobs.table_schema import folder
 from tests.histories import Click, History
@@ -321,7 +321,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tm
     ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
     with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
         history.publish(ref)
-    _, ref_anew, _ = batches.steps.replan(pipeline, store.root, _goes_on(pipeline, Settings()), "exchanged")
+    _, ref_anew, _ = batch_steps.replan(pipeline, store.root, _goes_on(pipeline, Settings()), "exchanged")
     assert ref_anew is not None
     history.publish(ref_anew)
     assert [row[1] for row in history.seen("newest")] == [50, 5, 6, 7, 8]

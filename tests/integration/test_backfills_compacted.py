@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches.backfills import steps
-from batches.backfills.steps import Asked
-from batches.compaction import compact
+from coset.batches.backfills import steps
+from coset.batches.backfills.steps import Asked
+from coset.batches.compaction import compact
+from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.integration.test_backfills import Batches, Rows, appended, counted, stored
 

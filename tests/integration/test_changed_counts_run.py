@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.sources.files import Files
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
-from sources.files import Files
 from tests.landed import land_file
 from tests.running import run_and_publish, task_receipts
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches.runners.spark_server import SparkServer
-from cli.main import app
-from cli.plans import show_plan
+from coset.batches.runners.spark_server import SparkServer
+from coset.cli.main import app
+from coset.cli.plans import show_plan
 from partitioning.documents.document import canonical, digest_of, encode, pack, plain, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -200,7 +200,7 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Stor
 @pytest.mark.parametrize("master", ["local[2]", "server"])
 def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: SparkServer, tmp_path: Path) -> None:
     given = os.environ | (spark_server.environment if master == "server" else {"SPARK_MASTER": master})
-    command = [sys.executable, "-m", "cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
+    command = [sys.executable, "-m", "coset.cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("## delays, batch 0\n")
@@ -218,7 +218,7 @@ def test_a_run_that_is_told_to_end_ends_what_it_started(
     runner: str, told: signal.Signals, store: Store, spark_server: SparkServer
 ) -> None:
     given = {"SLOW_SOURCE": small.land(), **(spark_server.environment if runner == "connect" else {})}
-    command = [sys.executable, "-m", "cli.main", "run", SLOW, "--store", store.root, "--runner", runner]
+    command = [sys.executable, "-m", "coset.cli.main", "run", SLOW, "--store", store.root, "--runner", runner]
     with subprocess.Popen(
         command, env=os.environ | given, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as run:
@@ -355,7 +355,7 @@ def test_a_pipeline_that_there_is_not_is_refused_with_the_names_there_are() -> N
 
 def test_the_name_of_a_pipeline_is_enough_from_any_folder(s3: object, store: Store, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "status", "tail_activity", "--store", store.root, "--json"],
+        [sys.executable, "-m", "coset.cli.main", "status", "tail_activity", "--store", store.root, "--json"],
         cwd=tmp_path,
         env=os.environ,
         capture_output=True,

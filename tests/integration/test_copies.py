@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from batches.ref import BatchRef
-from batches.runners.local import Local
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.sources.copies import FOLDER, MOST, Copies
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from sources.copies import FOLDER, MOST, Copies
 from tests.histories import Click, History
 from tests.integration.test_state_left import totals
 

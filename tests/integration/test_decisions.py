@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batches.publication import abandon, decide, publish, transaction_version
+from coset.batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

@@ -31,7 +31,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def command(home: Path) -> list[str]:
-    return [sys.executable, "-m", "cli.main", "demo", "--home", str(home)]
+    return [sys.executable, "-m", "coset.cli.main", "demo", "--home", str(home)]
 
 
 def kill_once_planned(home: Path) -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches.publication import abandon
-from cli.main import app
-from cli.pipelines import load
+from coset.batches.publication import abandon
+from coset.cli.main import app
+from coset.cli.pipelines import load
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from tests.landed import land_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batches.planning import disagreements, take_up
+from coset.batches.planning import disagreements, take_up
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.batches import erase

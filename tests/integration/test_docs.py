@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 
-from batches import steps
-from batches.audit import audit, load
-from batches.evidence import evidence
+from coset.batches import steps
+from coset.batches.audit import audit, load
+from coset.batches.evidence import evidence
 from expectations.checkpoint import judge
 from expectations.docs import Site
 from partitioning.documents.ledger import Ledger

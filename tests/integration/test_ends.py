@@ -10,13 +10,13 @@ import pytest
 from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
-from batches import steps
-from batches.backfills import steps as backfills
-from batches.backfills.steps import Asked
-from batches.ends import forget, forgettings
-from batches.planning import preview
-from batches.runners.local import Local
-from cli.main import app
+from coset.batches import steps
+from coset.batches.backfills import steps as backfills
+from coset.batches.backfills.steps import Asked
+from coset.batches.ends import forget, forgettings
+from coset.batches.planning import preview
+from coset.batches.runners.local import Local
+from coset.cli.main import app
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
@@ -340,7 +340,7 @@ def coset(world: World, tmp_path: Path, *words: str) -> Result:
         f"pipeline.stream('{name}', key='k', partitions={world.topics[name].count}).select('number').write('{name}')\n"
         for name in world.read
     )
-    source = f"from partitioning import Pipeline\npipeline = Pipeline('changing', source='{world.source}')\n"
+    source = f"from coset import Pipeline\npipeline = Pipeline('changing', source='{world.source}')\n"
     file.write_text(f"{source}{streams}")
     return CliRunner().invoke(app, [words[0], str(file), "--store", world.store.root, *words[1:]])
 

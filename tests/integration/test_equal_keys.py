@@ -16,8 +16,9 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batches import steps
-from batches.publication import abandon
+from coset.batches import steps
+from coset.batches.publication import abandon
+from coset.sources.s3 import storage_options
 from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -27,7 +28,6 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import key_bytes, murmur2
 from partitioning.model.placement import KeyFormat
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_file, land_table
 from tests.running import run_and_publish, run_and_publish_unjudged

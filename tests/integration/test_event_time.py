@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import planning, steps
-from batches.history import set_apart
-from batches.progress import PipelineProgress
-from batches.ref import BatchRef
-from cli.metrics import metrics
+from coset.batches import planning, steps
+from coset.batches.history import set_apart
+from coset.batches.progress import PipelineProgress
+from coset.batches.ref import BatchRef
+from coset.cli.metrics import metrics
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.plan import StateInput
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_table
 from tests.running import run_and_publish_unjudged, task_receipts

@@ -10,14 +10,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from batches import steps
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.streams import Column
-from sources.landed import discover
 from tests.batches import rows
 from tests.landed import land_file
 from tests.running import run_and_publish

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from batches.publication import decide, publish, transaction_version
+from coset.batches.publication import decide, publish, transaction_version
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at

@@ -28,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = folder / "views.py"
     file.write_text(
         "from pathlib import Path\n"
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         'pipeline = Pipeline("views", source=Path(__file__).parent / "landing")\n'
         'views = pipeline.stream("views", key="user", partitions=3)\n'
         'each = views.partial("count(*) AS n, sum(x)::BIGINT AS x", by="user")\n'

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from batches import steps
-from batches.planning import preview
-from batches.runners.connect import Connect
-from batches.runners.runner import Runner
-from batches.runners.spark_server import SparkServer
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark_server import SparkServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store

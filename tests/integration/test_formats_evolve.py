@@ -12,8 +12,8 @@ import fastavro
 import msgspec
 import pytest
 
-from batches import steps
-from batches.planning import preview
+from coset.batches import steps
+from coset.batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store

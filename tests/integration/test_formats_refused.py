@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from batches.planning import preview
+from coset.batches.planning import preview
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Refused

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.sources.landed import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.s3_store import S3Store
 from partitioning.documents.store import Store
@@ -17,7 +18,6 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.artefact import Role
 from partitioning.model.placement import KeyFormat
-from sources.landed import discover
 from tests.landed import land_file, land_table
 from tests.real_batches import delays, land_delays
 from tests.running import run_and_publish, run_groups, task_receipts

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches import steps
-from batches.planning import preview
-from cli.main import app
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -65,7 +65,7 @@ def refused(store: Store) -> Finding:
 def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counts.py"
     file.write_text(
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         f"pipeline = Pipeline('counts', source='{store.root}/topics')\n"
         "views = pipeline.stream('views', key='user', partitions=2, hash='opaque')\n"
         "views.select('v').write('counts')\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batches import steps
-from batches.planning import preview
+from coset.batches import steps
+from coset.batches.planning import preview
 from demo.kafka_server import KafkaServer
 from partitioning.documents.store import Store
 from tests.batches import rows

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from batches.ends import forget
-from batches.planning import preview
+from coset.batches.ends import forget
+from coset.batches.planning import preview
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger

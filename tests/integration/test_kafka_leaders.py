@@ -13,11 +13,16 @@ import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
-from batches import steps
-from batches.backfills import steps as backfills
-from batches.backfills.steps import Asked
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.backfills import steps as backfills
+from coset.batches.backfills.steps import Asked
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.kafka import cluster, reader
+from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.properties import PROPERTIES
+from coset.sources.kafka.topics import Log, describe, logs
+from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer, start_kafka, start_member
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
@@ -26,11 +31,6 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
-from sources.kafka import cluster, reader
-from sources.kafka.cluster import Cluster
-from sources.kafka.properties import PROPERTIES
-from sources.kafka.topics import Log, describe, logs
-from sources.reader import Batch
 from spark_jobs.take import Taken
 from tests.batches import rows
 from tests.kafka import COLUMNS, TAILS, admin, produce

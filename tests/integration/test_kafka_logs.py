@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from batches import steps
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.kafka import reader
+from coset.sources.kafka.discovery import discover
+from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -21,9 +24,6 @@ from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.sources import KafkaSource
 from partitioning.values import replace
-from sources.kafka import reader
-from sources.kafka.discovery import discover
-from sources.reader import Batch
 from spark_jobs.take import Taken
 from tests.batches import rows
 from tests.kafka import (

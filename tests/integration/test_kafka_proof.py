@@ -16,14 +16,17 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from typer.testing import CliRunner
 
-from batches import steps
-from batches.backfills import steps as backfills
-from batches.backfills.steps import Asked
-from batches.planning import preview
-from batches.progress import progress
-from batches.runners.local import Local
-from batches.runners.spark import Spark
-from cli.main import app
+from coset.batches import steps
+from coset.batches.backfills import steps as backfills
+from coset.batches.backfills.steps import Asked
+from coset.batches.planning import preview
+from coset.batches.progress import progress
+from coset.batches.runners.local import Local
+from coset.batches.runners.spark import Spark
+from coset.cli.main import app
+from coset.sources.kafka import cluster, reader
+from coset.sources.kafka.reader import KafkaReader
+from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -31,9 +34,6 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.ends import NOTHING
 from partitioning.model.schemes import Scheme
-from sources.kafka import cluster, reader
-from sources.kafka.reader import KafkaReader
-from sources.reader import Batch
 from spark_jobs.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
 from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
@@ -233,7 +233,7 @@ def test_status_and_metrics_show_the_lag_of_a_topic(kafka: KafkaServer, store: S
     produce(kafka, topic, views(["a", "b"]))
     file = tmp_path / "counted.py"
     file.write_text(
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         f"pipeline = Pipeline('counted', source='{kafka.source}')\n"
         f"views = pipeline.stream('{topic}', key='tail', partitions=1, format='json', columns={{'n': 'BIGINT'}})\n"
         "views.aggregate('count(*) AS views').write('counted')\n"

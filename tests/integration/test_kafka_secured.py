@@ -21,17 +21,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from batches import steps
-from batches.planning import preview
-from batches.runners.ports import free_ports
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.runners.ports import free_ports
+from coset.sources.kafka import cluster, reader
+from coset.sources.kafka.properties import PROPERTIES
+from coset.sources.reader import Batch
 from demo.certificates import make_certificate
 from demo.kafka_server import KafkaServer, start_kafka
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused, Unreachable
-from sources.kafka import cluster, reader
-from sources.kafka.properties import PROPERTIES
-from sources.reader import Batch
 from spark_jobs.take import Taken
 from tests import forked
 from tests.batches import rows
@@ -137,7 +137,7 @@ def test_commands_read_a_secured_broker_and_nothing_tells_the_password(
 ) -> None:
     file, docs = tmp_path / "counted.py", tmp_path / "docs"
     file.write_text(
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         f"pipeline = Pipeline('counted', source='{secured.seen.source}')\n"
         f"views = pipeline.stream('{topic}', key='tail', partitions=1, format='json', columns={{'n': 'BIGINT'}})\n"
         "views.aggregate('count(*) AS views').write('counted')\n"

@@ -17,13 +17,13 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from batches.planning import preview
+from coset.batches.planning import preview
+from coset.sources.kafka.properties import PROPERTIES
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
-from sources.kafka.properties import PROPERTIES
 from tests.batches import rows
 from tests.kafka import new_topic, produce
 from tests.landed import land_table

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from demo.landing import land, raw
 from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from sources.s3 import storage_options
 from tests.forked import coset
 from tests.killed import POINTS, arm
 
@@ -55,7 +55,7 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
     source: str, store: Store, counted: list[tuple[str | None, int, int]]
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *_arguments(store, *_SPARK)],
+        [sys.executable, "-m", "coset.cli.main", *_arguments(store, *_SPARK)],
         env=os.environ | {"FLIGHTS_SOURCE": source},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

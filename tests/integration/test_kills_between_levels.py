@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from sources.s3 import storage_options
 from tests.forked import coset
 from tests.killed import arm
 from tests.landed import land_table

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from demo.landing import land, raw
 from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
-from sources.s3 import storage_options
 from tests.forked import coset
 from tests.killed import arm
 

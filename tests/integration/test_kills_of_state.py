@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from batches.kept import kept_state, rows_kept
-from batches.sweeping import sweep
-from cli.pipelines import load
+from coset.batches.kept import kept_state, rows_kept
+from coset.batches.sweeping import sweep
+from coset.cli.pipelines import load
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches.ends import ends_after
-from batches.progress import Progress, progress
-from cli.main import app
+from coset.batches.ends import ends_after
+from coset.batches.progress import Progress, progress
+from coset.cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -33,7 +33,7 @@ _LINE = re.compile(rf"# (TYPE|UNIT|HELP) (coset_[a-z_]+) (.+)|(coset_[a-z_]+){_L
 def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counted.py"
     file.write_text(
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         f"pipeline = Pipeline('counted', source='{store.root}/topics')\n"
         "views = pipeline.stream('views', key='ad', partitions=1, offsets='sparse')\n"
         "views.aggregate('count(*) AS views, sum(n)::BIGINT AS n').write('counted')\n"

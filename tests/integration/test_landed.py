@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.sources.landed import discover
 from demo.s3_server import S3Server
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Refused, Unreachable
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Layout, Stream
 from partitioning.values import replace
-from sources.landed import discover
 from tests.faults import FaultProxy
 from tests.landed import land_file, land_table
 

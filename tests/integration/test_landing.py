@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.sources.files import Files
 from demo.landing import STREAMS, land, raw
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
-from sources.files import Files
 
 
 @pytest.fixture(scope="module")

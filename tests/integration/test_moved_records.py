@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.runners.local import Local
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
+from coset.batches import steps
+from coset.batches.runners.local import Local
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
-from sources.s3 import storage_options
 from tests.landed import land_table
 from tests.running import run_and_publish
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from batches import steps
-from batches.ends import forget
-from batches.planning import preview
+from coset.batches import steps
+from coset.batches.ends import forget
+from coset.batches.planning import preview
+from coset.sources.landed import discover
+from coset.sources.listing import listed
+from coset.sources.pinned import not_as_planned
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan
@@ -23,9 +26,6 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.ends import What
 from partitioning.model.plan import Plan
-from sources.landed import discover
-from sources.listing import listed
-from sources.pinned import not_as_planned
 from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.landed import land_file

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from batches.backfills import steps
-from batches.backfills.backfill import backfill
-from cli.pipelines import load
+from coset.batches.backfills import steps
+from coset.batches.backfills.backfill import backfill
+from coset.cli.pipelines import load
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -45,7 +45,7 @@ def file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def written(file: Path, aggregates: str, more: str = "") -> None:
     file.write_text(
         "import os\n"
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         'pipeline = Pipeline("clicked", source=os.environ["CLICKS_SOURCE"])\n'
         'clicks = pipeline.stream("clicks", key="k", partitions=2)\n'
         f'clicks.aggregate("{aggregates}", name="counts").write("counts"{more})\n'
@@ -132,7 +132,7 @@ def test_a_file_that_lands_in_a_gap_of_a_batch_is_read_by_a_backfill_with_repair
     sparse = Path(file).with_name("many.py")
     sparse.write_text(
         "import os\n"
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         'pipeline = Pipeline("counted", source=os.environ["CLICKS_SOURCE"])\n'
         'views = pipeline.stream("views", key="ad", partitions=1, offsets="sparse")\n'
         'views.aggregate("count(*) AS views").write("counted")\n'

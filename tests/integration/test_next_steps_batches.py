@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
-from sources.s3 import storage_options
 from tests.faults import FaultProxy
 from tests.followed import done, told
 from tests.integration.test_cli import coset
@@ -36,7 +36,7 @@ class Shop:
     def written(self, lines: str = COUNTED, name: str = "clicked") -> str:
         file = self._folder / f"by hand, {name}.py"
         file.write_text(
-            "from partitioning import Pipeline\n"
+            "from coset import Pipeline\n"
             f'pipeline = Pipeline("{name}", source="{self.store.root}/topics")\n'
             f'clicks = pipeline.stream("clicks", key="k", partitions=2)\n{lines}\n'
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_server import SparkServer
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
@@ -70,7 +70,7 @@ def written(file: Path, lines: str = COUNTED) -> str:
     """A pipeline with these lines; its name for commands."""
     file.write_text(
         "import os\n"
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         'pipeline = Pipeline("clicked", source=os.environ["CLICKS_SOURCE"])\n'
         'clicks = pipeline.stream("clicks", key="k", partitions=2)\n'
         f"{lines}\n"

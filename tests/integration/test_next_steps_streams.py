@@ -30,7 +30,7 @@ class Views:
     def written(self, declared: str = "", source: str = "topics") -> str:
         """The pipeline's file, with its stream so declared."""
         self.file.write_text(
-            "from partitioning import Pipeline\n"
+            "from coset import Pipeline\n"
             f'pipeline = Pipeline("counted", source="{self.store.root}/{source}")\n'
             f'views = pipeline.stream("views", key="ad", partitions=1{declared})\n'
             'views.aggregate("count(*) AS views, sum(n)::BIGINT AS n").write("counted")\n'

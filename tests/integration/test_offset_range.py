@@ -7,20 +7,20 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from batches import audit, steps
-from batches.continuity import continuity
-from batches.delta import held
-from batches.interpreter import run_batch
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from cli.output import step
-from partitioning import Pipeline, Settings
+from coset import Pipeline, Settings
+from coset.batches import audit, steps
+from coset.batches.continuity import continuity
+from coset.batches.delta import held
+from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.cli.output import step
+from coset.sources.landed import discover
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.order import order_of
 from partitioning.model.receipt import MODULUS, offset_digest
-from sources.landed import discover
 from tests.landed import land_file
 
 SETTINGS = Settings.parse(scheme="tasks(4)", groups=2)

@@ -12,17 +12,17 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from batches.compaction import compact
-from batches.planning import preview, take_up
-from batches.publication import publish
-from cli.main import app
+from coset.batches.compaction import compact
+from coset.batches.planning import preview, take_up
+from coset.batches.publication import publish
+from coset.cli.main import app
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.histories import Click, History
 from tests.late import arrive, decided, pipeline, published

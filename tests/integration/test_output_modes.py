@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches import publication, steps
-from batches.compaction import compact
-from batches.ref import BatchRef
-from batches.tables import Logs
+from coset.batches import publication, steps
+from coset.batches.compaction import compact
+from coset.batches.ref import BatchRef
+from coset.batches.tables import Logs
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from partitioning.model.verdict import Judged
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.histories import Click, History, Row, table_of, total
 from tests.landed import land_table

@@ -14,11 +14,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
-from batches import steps
-from batches.compaction import compact
-from batches.planning import preview, take_up
-from batches.publication import decide, publish
-from cli.main import app
+from coset.batches import steps
+from coset.batches.compaction import compact
+from coset.batches.planning import preview, take_up
+from coset.batches.publication import decide, publish
+from coset.cli.main import app
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
@@ -26,7 +27,6 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run

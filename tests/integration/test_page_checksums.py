@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batches import steps
-from batches.backfills.rows import rows_of
-from batches.compaction import compact
-from batches.result_rows import result_rows
+from coset.batches import steps
+from coset.batches.backfills.rows import rows_of
+from coset.batches.compaction import compact
+from coset.batches.result_rows import result_rows
+from coset.sources.formats.parquet import ParquetRows
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -22,7 +23,6 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
-from sources.formats.parquet import ParquetRows
 from spark_jobs.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batches.publication import publish
+from coset.batches.publication import publish
 from partitioning.documents.store import Store
 from tests.batches import RECORDS, decided, pipeline
 

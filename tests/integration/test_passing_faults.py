@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Unreachable
-from sources.s3 import storage_options
 from tests.faults import CUT, LATE, FaultProxy
 from tests.real_batches import TAILS, delays, land_delays
 from tests.running import run_and_publish, run_groups

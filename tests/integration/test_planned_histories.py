@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from partitioning import Changes, PartitioningContext, Pipeline, Settings, Share
+from coset import Changes, PartitioningContext, Pipeline, Settings, Share
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef
 from partitioning.documents.store import Store
 from partitioning.values import replace

@@ -12,7 +12,7 @@ from inspect import signature
 
 import pytest
 
-from partitioning import Pipeline, Settings
+from coset import Pipeline, Settings
 from partitioning.authoring.flow import Flow
 from partitioning.documents.store import Store
 from tests.member_streams import COUNTED, Build, counted, direct, numbers_of_tasks, ran, written

@@ -9,8 +9,8 @@ from typing import ClassVar
 import pyarrow as pa
 import pytest
 
-from batches.planning import preview, take_up
-from batches.publication import abandon, publish
+from coset.batches.planning import preview, take_up
+from coset.batches.publication import abandon, publish
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

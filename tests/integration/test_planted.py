@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batches.ref import BatchRef
+from coset.batches.ref import BatchRef
 from partitioning.documents.document import canonical, digest_of, pack, unpack
 from partitioning.documents.store import Store
 from partitioning.errors import Refused

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from batches.audit import audit
-from batches.continuity import continuity
-from batches.evidence import evidence
-from batches.planning import take_up
-from batches.ref import BatchRef
+from coset.batches.audit import audit
+from coset.batches.continuity import continuity
+from coset.batches.evidence import evidence
+from coset.batches.planning import take_up
+from coset.batches.ref import BatchRef
 from expectations.checkpoint import Judgement, judge
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

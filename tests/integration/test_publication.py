@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from batches import tables
-from batches.delta import commit
-from batches.owners import Owner
-from batches.publication import abandon, decide, publish, transaction_version
+from coset.batches import tables
+from coset.batches.delta import commit
+from coset.batches.owners import Owner
+from coset.batches.publication import abandon, decide, publish, transaction_version
+from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -21,7 +22,6 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.streams import Column
 from partitioning.model.verdict import TableVersion
 from partitioning.values import replace
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
 from tests.faults import FaultProxy

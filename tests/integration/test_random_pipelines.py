@@ -13,11 +13,12 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, currently_in_test_context, event, given, settings
 from hypothesis import strategies as st
 
-from batches import publication, steps
-from batches.audit import audit
-from batches.ref import BatchRef
-from batches.runners.connect import Connect
-from batches.runners.spark_server import SparkServer
+from coset.batches import publication, steps
+from coset.batches.audit import audit
+from coset.batches.ref import BatchRef
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.spark_server import SparkServer
+from coset.sources.s3 import storage_options
 from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
@@ -28,7 +29,6 @@ from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.verdict import Judged
 from partitioning.values import Value
-from sources.s3 import storage_options
 from tests.landed import land_file
 from tests.random_pipelines import (
     COLUMNS,

@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.audit import audit
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
+from coset.batches import steps
+from coset.batches.audit import audit
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.sources.landed_reader import LandedReader
+from coset.sources.reader import Reader
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -29,9 +32,6 @@ from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import Plan
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from sources.landed_reader import LandedReader
-from sources.reader import Reader
-from sources.s3 import storage_options
 from spark_jobs import kernel
 from spark_jobs.kernel import Place
 from tests.judged import COVERED, Refusal, caught_by, refusal

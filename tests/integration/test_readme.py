@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from batches import steps
-from batches.publication import abandon
+from coset.batches import steps
+from coset.batches.publication import abandon
 from dags.pipelines.tail_activity import pipeline as tail_activity
 from demo.home import SOURCE, STORE, Home
 from demo.landing import land

@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from coset.cli.main import app
+from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.landed import land_table
 
 CODE = """
-from partitioning import Pipeline
+from coset import Pipeline
 pipeline = Pipeline("worth", source="{source}")
 orders = pipeline.stream("orders", key="customer", partitions=4)
 worth = orders.aggregate("{of_orders}")

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from batches import steps
-from batches.backfills import steps as again
-from batches.backfills.steps import Asked
-from batches.publication import abandon
-from batches.runners.local import Local
-from cli.main import app
+from coset.batches import steps
+from coset.batches.backfills import steps as again
+from coset.batches.backfills.steps import Asked
+from coset.batches.publication import abandon
+from coset.batches.runners.local import Local
+from coset.cli.main import app
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches import steps
-from batches.backfills import steps as again
-from batches.backfills.gaps import gaps
-from batches.planning import preview
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from cli.main import app
+from coset.batches import steps
+from coset.batches.backfills import steps as again
+from coset.batches.backfills.gaps import gaps
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.cli.main import app
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -159,7 +159,7 @@ def test_a_plan_that_gives_up_what_nobody_accepted_is_refused(lost: Store, tmp_p
 def coset(store: Store, tmp_path: Path, *words: str) -> Result:
     file = tmp_path / "counted.py"
     file.write_text(
-        "from partitioning import Pipeline\n"
+        "from coset import Pipeline\n"
         f"pipeline = Pipeline('counted', source='{store.root}/topics')\n"
         "views = pipeline.stream('views', key='ad', partitions=1)\n"
         "views.aggregate('count(*) AS views, sum(n)::BIGINT AS n').write('counted')\n"

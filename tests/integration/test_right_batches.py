@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from batches.planning import preview
-from batches.publication import abandon
-from batches.ref import BatchRef
+from coset.batches.planning import preview
+from coset.batches.publication import abandon
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, PartitionerRef, Settings

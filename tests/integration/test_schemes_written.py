@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.main import app
-from partitioning import Settings
+from coset import Settings
+from coset.cli.main import app
 from partitioning.documents.store import Store
 from tests.landed import land_table
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batches.runners.ports import free_ports
+from coset.batches.runners.ports import free_ports
 from demo.home import SOURCE
 from tests.compose.airflow_api import AirflowApi
 from tests.small import until
@@ -34,7 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def serve(home: Path, *words: str) -> list[str]:
-    return [sys.executable, "-m", "cli.main", "serve", "--home", str(home), *words]
+    return [sys.executable, "-m", "coset.cli.main", "serve", "--home", str(home), *words]
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

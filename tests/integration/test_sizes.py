@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches.ref import BatchRef
-from cli.candidates import Basis, compare
-from cli.main import app
-from cli.sizes import show_compared
+from coset.batches.ref import BatchRef
+from coset.cli.candidates import Basis, compare
+from coset.cli.main import app
+from coset.cli.sizes import show_compared
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

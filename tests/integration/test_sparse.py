@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batches import steps
-from batches.ends import known_after
-from batches.planning import preview
-from batches.progress import progress
-from cli.metrics import metrics
+from coset.batches import steps
+from coset.batches.ends import known_after
+from coset.batches.planning import preview
+from coset.batches.progress import progress
+from coset.cli.metrics import metrics
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from batches.publication import abandon
+from coset.batches.publication import abandon
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from batches.kept import kept_state, rows_kept
-from batches.sweeping import STATES_KEPT, left_over, sweep
-from cli.main import app
+from coset.batches.kept import kept_state, rows_kept
+from coset.batches.sweeping import STATES_KEPT, left_over, sweep
+from coset.cli.main import app
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

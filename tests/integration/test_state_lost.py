@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from batches.backfills import steps
-from batches.backfills.backfill import backfills
-from batches.backfills.steps import Asked
-from batches.backfills.swaps import cancelled
-from batches.kept import kept_states
-from batches.ref import BatchRef
-from batches.restoring import restore
-from batches.runners.local import Local
-from batches.sweeping import sweep
+from coset.batches.backfills import steps
+from coset.batches.backfills.backfill import backfills
+from coset.batches.backfills.steps import Asked
+from coset.batches.backfills.swaps import cancelled
+from coset.batches.kept import kept_states
+from coset.batches.ref import BatchRef
+from coset.batches.restoring import restore
+from coset.batches.runners.local import Local
+from coset.batches.sweeping import sweep
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from batches import publication, steps
-from batches.ref import BatchRef
+from coset.batches import publication, steps
+from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from sources.s3 import storage_options
 from tests.landed import land_table
 from tests.running import run_groups
 

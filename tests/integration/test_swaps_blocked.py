@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from batches.backfills import steps, swaps
-from batches.backfills.backfill import backfill
+from coset.batches.backfills import steps, swaps
+from coset.batches.backfills.backfill import backfill
+from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import Turn
-from sources.s3 import storage_options
 from tests.integration.test_cli import coset
 from tests.integration.test_swaps_stopped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
 

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from batches.backfills import pieces, steps, swaps
-from batches.backfills.backfill import backfill
-from batches.compaction import compact
-from batches.steps import plan
-from cli.pipelines import load
+from coset.batches.backfills import pieces, steps, swaps
+from coset.batches.backfills.backfill import backfill
+from coset.batches.compaction import compact
+from coset.batches.steps import plan
+from coset.cli.pipelines import load
+from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.backfill import Turn
-from sources.s3 import storage_options
 from tests.faults import FaultProxy
 from tests.histories import Click, table_of
 from tests.integration.test_cli import coset
@@ -181,7 +181,7 @@ def test_is_finished_before_a_batch_is_published(
     land(store, 2)
     with monkeypatch.context() as patch:
         # It was decided after somebody who plans had looked whether there is something to finish.
-        patch.setattr("batches.planning.finish", lambda *_: None)
+        patch.setattr("coset.batches.planning.finish", lambda *_: None)
         assert coset("plan", NEWEST).exit_code == 0
     assert coset("run", NEWEST, "--runner", "local").exit_code == 0
     swaps.finish(store, "newest")

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.handing_over import hand_over
-from batches.ref import BatchRef
-from batches.sweeping import left_over, sweep
+from coset.batches import steps
+from coset.batches.handing_over import hand_over
+from coset.batches.ref import BatchRef
+from coset.batches.sweeping import left_over, sweep
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.streams import NullKeys
-from sources.s3 import storage_options
 from tests.real_batches import TAILS, delays, land_delays, land_flights
 from tests.running import run_and_publish, run_groups
 

@@ -9,15 +9,15 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.schema import PrimitiveType
 
-from batches.planning import take_up
-from batches.publication import decide, publish
+from coset.batches.planning import take_up
+from coset.batches.publication import decide, publish
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests import late
 from tests.batches import PASSED

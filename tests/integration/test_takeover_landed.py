@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from coset.cli.main import app
 from partitioning.documents.store import Store
 from tests.landed import land_file
 

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from batches import steps
-from batches.ends import forget
-from batches.planning import preview
+from coset.batches import steps
+from coset.batches.ends import forget
+from coset.batches.planning import preview
+from coset.sources.known import Known
+from coset.sources.landed import discover
+from coset.sources.new_files import NewFiles
+from coset.sources.pinned import not_as_planned
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.commands import Replan
 from partitioning.documents import s3_store as stores
@@ -20,10 +24,6 @@ from partitioning.errors import Finding, Refused
 from partitioning.model.ends import What
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Layout
-from sources.known import Known
-from sources.landed import discover
-from sources.new_files import NewFiles
-from sources.pinned import not_as_planned
 from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.running import run_and_publish

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from batches.interpreter import run_batch
-from batches.runners.local import Local
-from batches.turns import Turn, Turns, group_work
+from coset.batches.interpreter import run_batch
+from coset.batches.runners.local import Local
+from coset.batches.turns import Turn, Turns, group_work
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.store import Store
@@ -92,7 +92,7 @@ def test_a_turn_is_had_by_one_at_a_time_and_then_by_the_next(batch: SmallBatch) 
 
 
 def test_a_process_that_has_ended_is_not_waited_for(batch: SmallBatch) -> None:
-    program = "from batches.turns import Turn; from partitioning.documents.document import encode; "
+    program = "from coset.batches.turns import Turn; from partitioning.documents.document import encode; "
     program += "import sys; sys.stdout.buffer.write(encode(Turn.of_this_process()))"
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout
     batch.ledger.store.put(batch.ledger.key("turns", 0, WORK), ended)

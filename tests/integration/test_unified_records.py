@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batches import steps
-from batches.audit import audit
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.audit import audit
+from coset.batches.ref import BatchRef
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batches import steps
+from coset.batches import steps
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS
 from partitioning.documents.ledger import Ledger

@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from batches import steps
-from batches.interpreter import run_batch
-from batches.planning import preview
-from batches.runners.local import Local
-from cli.main import app
-from cli.output import step
-from partitioning import Pipeline, Refused
+from coset import Pipeline, Refused
+from coset.batches import steps
+from coset.batches.interpreter import run_batch
+from coset.batches.planning import preview
+from coset.batches.runners.local import Local
+from coset.cli.main import app
+from coset.cli.output import step
+from coset.sources.landed import discover
 from partitioning.documents.store import Store
-from sources.landed import discover
 from tests.batches import erase
 from tests.landed import land_file
 

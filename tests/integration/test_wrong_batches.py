@@ -15,10 +15,10 @@ import pytest
 from great_expectations.expectations.expectation import Expectation
 
 import expectations
+from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
-from sources.reader import Batch
 from spark_jobs.take import LEFT, Taken
 from tests.judged import CAUGHT, refusal, results
 from tests.real_batches import delays, land_delays, ran, spoil_kernel, stored

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batches.ref import BatchRef
+from coset.batches.ref import BatchRef
+from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
 from partitioning.documents.store import Store
@@ -21,7 +22,6 @@ from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from sources.reader import Batch
 from spark_jobs.take import LEFT, REFUSED, TAKEN, Taken
 from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
 from tests.landed import land_file

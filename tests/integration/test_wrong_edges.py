@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batches import steps
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.sources import parts_reader
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.receipts import receipts
@@ -20,7 +21,6 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
-from sources import parts_reader
 from spark_jobs import destinations, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
@@ -141,7 +141,7 @@ def test_a_file_that_changed_or_went_before_it_was_read_is_refused(
 
 
 def run_one(ref: BatchRef, number: int) -> None:
-    from batches.runners.local import Local
+    from coset.batches.runners.local import Local
 
     with Local(processes=1) as runner:
         runner.group(ref, number)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
-from sources.reader import Batch
 from spark_jobs.take import LEFT, TAKEN, Taken
 from tests.integration.test_wrong_coverage import change_receipt
 from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results

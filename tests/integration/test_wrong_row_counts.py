@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.planning import preview
-from batches.ref import BatchRef
+from coset.batches import steps
+from coset.batches.planning import preview
+from coset.batches.ref import BatchRef
+from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from sources.s3 import storage_options
 from spark_jobs.table_schema import folder
 from tests.histories import Click, History, total
 from tests.judged import KEEP, Refusal, caught_by, refusal

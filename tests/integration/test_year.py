@@ -11,7 +11,9 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
-from batches import steps
+from coset.batches import steps
+from coset.sources.kafka.properties import PROPERTIES
+from coset.sources.s3 import storage_options
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -19,8 +21,6 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.offsets import OffsetRange
-from sources.kafka.properties import PROPERTIES
-from sources.s3 import storage_options
 from spark_jobs.table_schema import RESIDUE, folder
 from tests.judged import IN_PLACE, refusal
 from tests.registry import USER, Registry, running

@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("delays", source=os.environ["DELAYS_SOURCE"])
 flights = pipeline.stream("flights", key="tailnum", partitions=4)

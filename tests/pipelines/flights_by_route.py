@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("flights_by_route", source=os.environ["FLIGHTS_SOURCE"])
 flights = pipeline.stream("flights", key="tailnum", partitions=12, null_keys="own task")

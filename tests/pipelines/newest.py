@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("newest", source=os.environ["DELAYS_SOURCE"])
 clicks = pipeline.stream("clicks", key="k", partitions=4)

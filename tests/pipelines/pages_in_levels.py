@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("pages_in_levels", source=os.environ["VIEWS_SOURCE"])
 parts = pipeline.stream("views", key="k", partitions=5).partial("count(*) AS n", by="page", name="parts")

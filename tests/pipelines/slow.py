@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("slow", source=os.environ["SLOW_SOURCE"])
 views = pipeline.stream("views", key="k", partitions=4)

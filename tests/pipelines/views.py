@@ -2,7 +2,7 @@
 
 import os
 
-from partitioning import Pipeline
+from coset import Pipeline
 
 pipeline = Pipeline("views", source=os.environ["VIEWS_SOURCE"])
 views = pipeline.stream("views", key="tail", partitions=2, format="json", columns={"n": "BIGINT"})

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from coset.sources.file_columns import type_named
+from coset.sources.formats.landed_file import LandedFile
+from coset.sources.formats.opening import open_landed
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Stream
-from sources.file_columns import type_named
-from sources.formats.landed_file import LandedFile
-from sources.formats.opening import open_landed
 from tests.written import COLUMNS, WRITERS, Writer, values
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,6 +14,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coset.sources.files import Files
+from coset.sources.landed_reader import LandedReader
 from partitioning.documents.document import decode, encode
 from partitioning.hashes import hash_of
 from partitioning.model.order import Order, OrderedStream
@@ -22,8 +24,6 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Fate, Residues, Task, fate, takes
-from sources.files import Files
-from sources.landed_reader import LandedReader
 from spark_jobs.intake import Intake
 from spark_jobs.proof import OFFENDERS_KEPT
 from tests.local_files import LocalFiles, record

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coset.sources.listing import folder, listed
 from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
-from sources.listing import folder, listed
 from tests.memory_store import MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

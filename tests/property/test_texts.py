@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from batches.progress import PipelineProgress, Progress
-from cli.metrics import metrics
-from cli.output import progress, show, show_error, show_json, show_table, step
+from coset.batches.progress import PipelineProgress, Progress
+from coset.cli.metrics import metrics
+from coset.cli.output import progress, show, show_error, show_json, show_table, step
 from expectations.docs import Page, Site, publish, publish_comparison
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning import PartitionerRef, Refused, Settings
+from coset import PartitionerRef, Refused, Settings
 from partitioning.authoring.toml import to_toml
 from partitioning.model.allowance import Allowance
 from partitioning.model.schemes import COGROUP, MAX, elastic, tasks

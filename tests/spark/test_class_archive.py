@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from batches.runners.class_archive import archive_file, archive_option, making_option, outdated
-from batches.runners.spark_settings import configuration, environment, java_from_pypi
+from coset.batches.runners.class_archive import archive_file, archive_option, making_option, outdated
+from coset.batches.runners.spark_settings import configuration, environment, java_from_pypi
 
 JARS = Path(pyspark.__file__).parent / "jars"
 JAVAS: dict[str, Mapping[str, str]] = {"the machine's": environment(), "from PyPI": java_from_pypi()}

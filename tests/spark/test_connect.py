@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batches.runners.connect import Connect
-from batches.runners.connection import connected
-from batches.runners.spark_server import SparkServer, start_spark
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.connection import connected
+from coset.batches.runners.spark_server import SparkServer, start_spark
 from demo.s3_server import S3Server
 from partitioning.errors import CosetError, Refused
 from spark_jobs.on_connect import cores_of, run_orders
@@ -152,7 +152,7 @@ def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: Sp
 def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
     code = f"""
-from batches.ref import BatchRef; from batches.runners.connect import Connect
+from coset.batches.ref import BatchRef; from batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
         assert until(lambda: working(spark_server.process.pid))
@@ -164,7 +164,7 @@ Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.
 def test_a_server_ends_with_the_process_that_started_it(s3: S3Server, tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path; import time
-from batches.runners.spark_server import start_spark
+from coset.batches.runners.spark_server import start_spark
 print(start_spark("local[1]", Path({str(tmp_path / "spark.log")!r})).process.pid, flush=True)
 time.sleep(600)"""
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from batches import steps
-from batches.audit import audit
-from batches.ref import BatchRef
-from batches.runners.local import Local
-from batches.runners.spark import Spark
+from coset.batches import steps
+from coset.batches.audit import audit
+from coset.batches.ref import BatchRef
+from coset.batches.runners.local import Local
+from coset.batches.runners.spark import Spark
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store

@@ -13,13 +13,13 @@ import msgspec
 import pyspark
 import pytest
 
-from batches.runners.choice import RunnerKind, runner
-from batches.runners.connect import Connect
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
-from batches.runners.spark_server import SparkServer
-from batches.runners.spark_settings import environment, java_from_pypi
-from batches.runners.spark_submit import SparkSubmit
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_settings import environment, java_from_pypi
+from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
 from partitioning.commands import Run
 from partitioning.errors import Conflict, CosetError, Finding, OutcomeUnknown, Refused, Unreachable, about

@@ -8,13 +8,13 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
+from coset.sources.copies import Copies
+from coset.sources.files import Files
+from coset.sources.reader import Batch
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
-from sources.copies import Copies
-from sources.files import Files
-from sources.reader import Batch
 from spark_jobs.intake import Inspect, Intake, Proved
 from spark_jobs.kernel import Place, reader
 from tests.activity import VIEWS, activity, land, order_for, plan_for

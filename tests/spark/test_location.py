@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batches.runners.local import Local
+from coset.batches.runners.local import Local
 from demo.s3_server import S3Server
 from partitioning.documents.locations import read
 from partitioning.errors import Refused

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from pyspark import SparkContext, cloudpickle
 
-from batches.runners.spark import application
-from batches.runners.spark_settings import configuration, environment
+from coset.batches.runners.spark import application
+from coset.batches.runners.spark_settings import configuration, environment
 from partitioning.documents.document import decode
 from partitioning.model.order import Order
 from spark_jobs.group import MEMORY, answer, pieces, work

@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from batches import steps
-from batches.ref import BatchRef
-from batches.runners.connect import Connect
-from batches.runners.runner import Runner
-from batches.runners.shipped import Shipped
-from batches.runners.spark import Spark
-from batches.runners.spark_server import SparkServer
-from batches.runners.spark_submit import SparkSubmit
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from coset.batches.runners.connect import Connect
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.shipped import Shipped
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_server import SparkServer
+from coset.batches.runners.spark_submit import SparkSubmit
+from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from sources.s3 import storage_options
 from tests.running import run_and_publish
 from tests.small import land
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark import SparkConf
 
-from batches.runners.spark_settings import configuration
+from coset.batches.runners.spark_settings import configuration
 from partitioning.imports import ALLOWED
 from spark_jobs.on_spark import with_store
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from batches.runners import children
-from batches.runners.class_archive import archive_option
-from batches.runners.ports import free_ports
-from batches.runners.runner import Runner
-from batches.runners.spark import Spark
-from batches.runners.spark_settings import environment
-from batches.runners.spark_submit import SparkSubmit
+from coset.batches.runners import children
+from coset.batches.runners.class_archive import archive_option
+from coset.batches.runners.ports import free_ports
+from coset.batches.runners.runner import Runner
+from coset.batches.runners.spark import Spark
+from coset.batches.runners.spark_settings import environment
+from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
 from tests.small import small_batch, until
 

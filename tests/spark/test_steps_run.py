@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from batches.ref import BatchRef
+from coset.batches.ref import BatchRef
+from coset.sources.landed import discover
 from demo.s3_server import S3Server
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -24,7 +25,6 @@ from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.planning.planner import plan_batch
-from sources.landed import discover
 from spark_jobs.sql.check import check_sql
 from tests.landed import land_table
 from tests.running import run_groups, task_receipts

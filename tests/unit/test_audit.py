@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from batches import audit as audits
-from batches.audit import audit, load
+from coset.batches import audit as audits
+from coset.batches.audit import audit, load
 from partitioning.documents.document import digest, encode
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from coset.cli.main import app
 from tests.goldens import expect_golden
 
 VIEWS_AND_CLICKS = ("--stream", "views=8", "--stream", "clicks=12")
@@ -132,7 +132,7 @@ def test_with_json_the_findings_are_json_too() -> None:
 def test_nothing_heavy_is_imported() -> None:
     program = (
         "import sys; sys.argv = ['coset', 'assign', '--stream', 'views=8']\n"
-        "from cli.main import main\n"
+        "from coset.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "heavy = {'boto3', 'duckdb', 'pyarrow', 'pandas', 'numba', 'pyspark', 'great_expectations', 'airflow'}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.main import app
+from coset.cli.main import app
 from partitioning.documents.document import digest, encode, pack
 from partitioning.model.plan import Plan
 from tests.goldens import expect_golden

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.pipelines import load, shown
+from coset.cli.pipelines import load, shown
 from partitioning.commands import Status
 from partitioning.errors import Refused
 
 PIPELINE = """
-from partitioning import Pipeline
+from coset import Pipeline
 pipeline = Pipeline("views_of_users", source="s3://landing/topics")
 pipeline.stream("views", key="user", partitions=2).write("views")
 """

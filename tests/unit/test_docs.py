@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from cli.main import app
+from coset.cli.main import app
 from partitioning.kinds import Kind
 from tests.corpus import kinds
 
@@ -19,12 +19,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = (
     "partitioning",
-    "sources",
+    "coset",
     "spark_jobs",
     "expectations",
-    "batches",
-    "plugins",
-    "cli",
     "demo",
     "bench",
     "tests",

@@ -18,18 +18,18 @@ import msgspec
 import pytest
 import typer
 
-from batches.waiting import found_by
-from cli.main import app
+from coset.airflow.shown import remember, say, shown
+from coset.batches.waiting import found_by
+from coset.cli.main import app
 from partitioning import commands
 from partitioning.commands import Command, Repeat, Replan, Report, Run, Shown, Then
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.failure import Failed, together
-from plugins.shown import remember, say, shown
 from tests.followed import FOLLOWED, IN_WORDS, UNRAISED
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("batches", "cli", "demo", "expectations", "partitioning", "plugins", "sources", "spark_jobs")
+FOLDERS = ("coset", "demo", "expectations", "partitioning", "spark_jobs")
 NAMES = ("late", "late.backfill-3")
 CASES: dict[str, list[Command]] = {
     "Repeat": [Repeat()],
@@ -148,7 +148,10 @@ def test_no_finding_names_a_command_about_a_pipeline_in_words() -> None:
     told = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
         for file, tree in sources().items()
-        if file.parts[len(ROOT.parts)] not in ("cli", "demo") and file.name != "kinds.py"
+        if not any(file.is_relative_to(ROOT / folder) for folder in ("coset/cli", "demo"))
+        and file.name != "kinds.py"
+        and not file.is_relative_to(ROOT / "demo")
+        and file.name != "kinds.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and about_pipelines.search(node.value)
         if not _is_docstring(tree, node)
@@ -192,7 +195,7 @@ def test_airflow_calls_a_pipeline_by_its_file_unless_a_folder_of_pipelines_has_i
 ) -> None:
     for file in (tmp_path / "scores.py", tmp_path / "dags" / "pipelines" / "by_name.py"):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"from partitioning import Pipeline\npipeline = Pipeline('p_{file.stem}')\n")
+        file.write_text(f"from coset import Pipeline\npipeline = Pipeline('p_{file.stem}')\n")
         loader = SourceFileLoader(f"defines_{file.stem}", str(file))
         module = module_from_spec(spec_from_loader(loader.name, loader) or pytest.fail("there is a file"))
         monkeypatch.setitem(sys.modules, loader.name, module)
@@ -208,7 +211,7 @@ def test_what_airflow_prints_is_obeyed_by_nobody(capsys: pytest.CaptureFixture[s
     printed = {
         file.name
         for file, tree in sources().items()
-        if file.parent.name == "plugins"
+        if file.parent.name == "airflow"
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partitioning import Pipeline
+from coset import Pipeline
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 

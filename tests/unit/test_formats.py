@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from msgspec import UNSET
 
+from coset.sources.formats import avro, json_lines
+from coset.sources.formats.landed_file import LandedFile, Unreadable
+from coset.sources.formats.opening import open_landed
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Format, Stream
-from sources.formats import avro, json_lines
-from sources.formats.landed_file import LandedFile, Unreadable
-from sources.formats.opening import open_landed
 from tests.written import WRITERS, Writer, row, values
 
 ROWS = [row(number) for number in range(30)]

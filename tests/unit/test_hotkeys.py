@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coset.sources.reader import Batch
 from partitioning.cosets.assignment import assign
 from partitioning.hashes import placement_hash
 from partitioning.model.graph import Op
@@ -22,7 +23,6 @@ from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.values import replace
-from sources.reader import Batch
 from spark_jobs.intake import Proved
 from tests.plans import plan_of, tails, tails_found
 

@@ -12,9 +12,9 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.kafka.avro_values import AvroValues
 from partitioning.errors import Refused
-from sources.kafka.avro_schema import AvroSchema
-from sources.kafka.avro_values import AvroValues
 
 INNER = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
 KINDS: list[tuple[Any, pa.DataType, object]] = [

@@ -10,13 +10,13 @@ from confluent_kafka import KafkaError, KafkaException
 from msgspec import UNSET
 from pyspark import SparkConf
 
+from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.properties import PROPERTIES, properties
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.misdeclared import checked
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import BY_THE_BROKER, Stream
-from sources.kafka.cluster import Cluster
-from sources.kafka.properties import PROPERTIES, properties
 from spark_jobs.on_spark import with_store
 
 BROKERS = "kafka://broker-a:9092,broker-b:9092"

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coset.sources.formats.landed_file import LandedFile
+from coset.sources.formats.opening import open_landed
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Stream
-from sources.formats.landed_file import LandedFile
-from sources.formats.opening import open_landed
 from tests.written import values
 
 FILES = Path(__file__).parents[1] / "vectors" / "landed"

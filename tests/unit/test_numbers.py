@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from batches.runners.choice import RunnerKind, runner
-from cli.app import app, settings_of
-from cli.commands import backfills, batches, upkeep  # noqa: F401  they name the commands
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.cli.app import app, settings_of
+from coset.cli.commands import backfills, batches, upkeep  # noqa: F401  they name the commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.cosets.assignment import assign

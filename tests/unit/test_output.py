@@ -10,7 +10,7 @@ import sys
 
 SEVERAL_AT_ONCE = """
 import threading, time
-from cli.output import progress, step
+from coset.cli.output import progress, step
 
 both = threading.Barrier(2)
 

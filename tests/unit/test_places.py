@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from coset.airflow.places import Place, placed
 from partitioning.model.plan import TaskGroup, TaskRef
-from plugins.places import Place, placed
 
 NODE = "spark.kubernetes.node.selector.kubernetes.io/hostname"
 PLACES = {"a": Place("spark_a"), "b": Place(conf={NODE: "b"}), "c": Place("spark_c", {NODE: "c"})}

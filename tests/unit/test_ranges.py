@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import UNSET
 
+from coset.sources.files import Files
+from coset.sources.landed_reader import LandedReader
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
@@ -38,8 +40,6 @@ from partitioning.sizing.hotkeys import COMBINE, SPREAD, hot_keys
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Targets, propose
 from partitioning.values import replace
-from sources.files import Files
-from sources.landed_reader import LandedReader
 from tests.checked import said
 from tests.goldens import expect_golden
 from tests.local_files import LocalFiles

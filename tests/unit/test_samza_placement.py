@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import digest
 from partitioning.hashes import hash_of, placement_hash
 from partitioning.model.order import OrderedStream, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt
-from sources.reader import Batch
 from spark_jobs.intake import Proved
 from tests.plans import arrived, plan_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batches.history import history, statistics
+from coset.batches.history import history, statistics
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact, Role

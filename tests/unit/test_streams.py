@@ -17,7 +17,7 @@ WRONG = ("assign", "--stream", "views=0")
 
 
 def coset(words: tuple[str, ...], redirected: str = "", before: str = "") -> subprocess.CompletedProcess[str]:
-    line = f'{before}"{sys.executable}" -m cli.main {" ".join(words)} {redirected}'
+    line = f'{before}"{sys.executable}" -m coset.cli.main {" ".join(words)} {redirected}'
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=120)
 
 
@@ -62,7 +62,7 @@ def test_a_limit_that_may_be_raised_is_raised() -> None:
 
 IMPORTING = """
 import sys
-from cli.interrupts import hold_while_importing
+from coset.cli.interrupts import hold_while_importing
 
 hold_while_importing()
 sys.path.insert(0, sys.argv[1])
@@ -130,7 +130,7 @@ import typer
 def test_ctrl_c_while_the_command_itself_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(SLOW.format(folder=str(tmp_path)))
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *WORDS],
+        [sys.executable, "-m", "coset.cli.main", *WORDS],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -147,7 +147,8 @@ def test_ctrl_c_while_the_command_itself_is_imported_ends_it_without_a_traceback
 
 def test_ctrl_c_before_a_command_begins_ends_it_without_a_traceback() -> None:
     lines = (
-        "import os, signal; from cli import main; main.app = lambda: os.kill(os.getpid(), signal.SIGINT); main.main()"
+        "import os, signal; from coset.cli import main; "
+        "main.app = lambda: os.kill(os.getpid(), signal.SIGINT); main.main()"
     )
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

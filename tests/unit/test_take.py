@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coset.sources.reader import Batch
 from partitioning.cosets.assignment import assign
 from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
@@ -15,7 +16,6 @@ from partitioning.model.receipt import MODULUS, offset_digest
 from partitioning.model.schemes import tasks as so_many
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Fate, Residues, Task, fate
-from sources.reader import Batch
 from spark_jobs.take import DROPPED, LEFT, OUTSIDE, REFUSED, TAKEN, Take
 from tests.inspected import batch_of, keys_of, proved, views
 from tests.orders import order, planned

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from cli.main import app
-from partitioning import Settings
+from coset import Settings
+from coset.cli.main import app
 from partitioning.samza.checkpoints import bucket_of
 from tests.samza import answers
 

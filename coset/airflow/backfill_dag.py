@@ -1,0 +1,258 @@
+"""From a pipeline to the Airflow DAGs that run its published batches again, and that take such a backfill back.
+
+A run of the DAG takes one batch and then starts the run for the next one, because each batch can be planned only once
+the one before it has run, and because Airflow cannot map a task over groups inside of a task group that is mapped over
+batches. So the groups of a batch are mapped as in the pipeline's own DAG, are cleared one by one, and go where their
+state lies. The run of the last batch compares, asks for approval if anything differs, and swaps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
+
+from coset.airflow.batch_dag import (
+    ANYWHERE,
+    BACKFILL,
+    audit,
+    check,
+    check_waves,
+    docs_folder,
+    failures,
+    groups_given,
+    plan_params,
+    planned_as,
+    run_wave,
+    store_root,
+)
+from coset.airflow.hours_sensor import HoursSensor
+from coset.airflow.places import Places
+from coset.airflow.shown import remember, say, say_page
+from coset.batches import steps
+from coset.batches.backfills.hours import Hours
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Resume
+from partitioning.errors import Refused
+from partitioning.planning.stages.bounds import most_waves
+
+if TYPE_CHECKING:
+    from coset.batches.backfills.steps import Asked
+
+_DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
+_WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why"}
+
+
+def coset_backfill_dag(
+    pipeline: Pipeline,
+    *,
+    settings: Settings = DEFAULTS,
+    places: Places = ANYWHERE,
+    groups_at_once: int | None = None,
+    window: str | None = None,
+    **dag_kwargs: Any,
+) -> DAG:
+    """The DAG `<pipeline>_backfill`, started by its form; the settings are what a run uses unless the form says more.
+
+    At most `groups_at_once` task groups run at once, in all runs of the DAG. A batch begins in the hours of the
+    `window` only, such as 22:00-06:00 Europe/Berlin; which these are is said there, UTC if not.
+    Places and workers are as for `coset_dag`. Other arguments go to Airflow's DAG.
+    """
+    remember(pipeline)
+    with DAG(
+        f"{pipeline.name}{BACKFILL}",
+        schedule=None,
+        params=_params(settings),
+        default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
+        tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
+        **dag_kwargs,
+    ) as dag:
+        waves = most_waves(pipeline, settings)
+        planned = _plan_task(pipeline, settings, places, waves)
+        run = [run_wave(planned, places, wave, groups_at_once) for wave in range(waves)]
+        batch, number = planned["batch"], planned["backfill"]
+        then, compared = _then_task(pipeline, number), _compare_task(pipeline, number)
+        waiting = [HoursSensor(task_id="in_hours", hours=Hours.parse(window))] if window else []
+        chain(_preview_task(pipeline, settings), *waiting, planned, *run, audit(batch), check(batch), then)
+        chain(then, [_next_run(dag.dag_id, then), compared])
+        approve = _approval(pipeline, compared)
+        shown = compared["backfill"], compared["digest"], compared["decided"]
+        chain(compared, [approve, _swap_task(pipeline)(*shown, approve.output)])
+    return dag
+
+
+def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
+    """The DAG `<pipeline>_undo`, whose form says which backfill is taken back. Other arguments go to Airflow's DAG."""
+    remember(pipeline)
+    number = Param(type="integer", minimum=0, title="Backfill", description="Its number.")
+    with DAG(
+        f"{pipeline.name}_undo",
+        schedule=None,
+        params={"backfill": number, "why": Param(description="Kept with the swap.", **_WHY)},
+        default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
+        tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
+        **dag_kwargs,
+    ) as dag:
+        _undo_task(pipeline)
+    return dag
+
+
+def _params(settings: Settings) -> dict[str, Param]:
+    batch: dict[str, Any] = {"type": "integer", "minimum": 0}
+    return {
+        "from": Param(title="From batch", description="The first batch to run again.", **batch),
+        "to": Param(title="To batch", description="The last one; it has to be published.", **batch),
+        **plan_params(settings),
+        "why": Param(description="Kept with the backfill, and shown to whoever approves it.", **_WHY),
+        "repaired": Param(
+            False,
+            type="boolean",
+            title="Repaired input",
+            description="Landed files were repaired: read those that hold the offsets now.",
+        ),
+        "backfill": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Backfill",
+            description="Go on with the backfill of this number, whatever else is said; empty for a new one.",
+            section="Go on",
+        ),
+    }
+
+
+def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
+    @task
+    def preview(params: dict[str, Any]) -> None:
+        """Print what would be run; nothing is stored."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415  Airflow parses this file
+
+        with failures():
+            if params["backfill"] is None:
+                say_page(pieces.preview(pipeline, store_root(), _asked(params, settings)))
+            else:
+                say(f"Backfill {params['backfill']} goes on")
+
+    return preview()  # type: ignore[call-arg, misc]  # Airflow gives it the params
+
+
+def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
+    @task
+    def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Begin the backfill, or go on with it: plan its next batch."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415
+
+        with failures():
+            number = params["backfill"]
+            if number is None:
+                number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
+            ref, sentence = pieces.next_batch(pipeline, store_root(), number)
+            say(sentence)
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves), Resume(pipeline.name, number))
+            ti = get_current_context()["ti"]
+            ti.xcom_push(key="backfill", value=number)
+            ti.xcom_push(key="batch", value=asdict(ref))
+            return groups_given(ref, places, 0)
+
+    return plan()  # type: ignore[call-arg, misc]
+
+
+def _then_task(pipeline: Pipeline, number: Any) -> Any:
+    @task.branch
+    def then(number: int, params: dict[str, Any], run_id: str) -> str:
+        """Which is next: another batch in a run of its own, or the comparison of all."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415
+
+        with failures():
+            left = pieces.batches_left(pipeline.name, store_root(), number)
+        if not left:
+            return "compare"
+        say(f"Batch {left[0]} is next, in a run of its own")
+        ti = get_current_context()["ti"]
+        ti.xcom_push(key="conf", value=dict(params) | {"backfill": number})
+        ti.xcom_push(key="run_id", value=f"{run_id.partition('__batch_')[0]}__batch_{left[0]}")
+        return "next_batch"
+
+    return then(number)  # type: ignore[call-arg, misc]
+
+
+def _next_run(dag_id: str, then: Any) -> TriggerDagRunOperator:
+    """The run for the next batch, with the same form; a retry starts it once."""
+    return TriggerDagRunOperator(
+        task_id="next_batch",
+        trigger_dag_id=dag_id,
+        trigger_run_id=then["run_id"],
+        conf=then["conf"],
+        skip_when_already_exists=True,
+    )
+
+
+def _compare_task(pipeline: Pipeline, number: Any) -> Any:
+    @task.branch
+    def compare(number: int) -> str:
+        """Compare the rows with those that readers see; without approval only what is the same is put in place."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415
+
+        with failures():
+            compared = pieces.compare(pipeline.name, store_root(), number, docs_folder())
+            say_page(compared.page)
+            if compared.hindrances:
+                # Nobody is asked to approve what would be refused then.
+                raise Refused(*compared.hindrances)
+        ti = get_current_context()["ti"]
+        # All from here: a swap that heard of the plan too would start whenever there is one.
+        shown = {"page": compared.page, "digest": compared.digest, "decided": compared.decided}
+        for key, value in ({"backfill": number} | shown).items():
+            ti.xcom_push(key=key, value=value)
+        return "approve" if compared.needs_approval else "swap"
+
+    return compare(number)
+
+
+def _approval(pipeline: Pipeline, compared: Any) -> ApprovalOperator:
+    """Wait until somebody who sees the comparison has approved or rejected it; with a rejection nothing is swapped."""
+    subject = f"Shall readers of {pipeline.name} see the rows of this backfill?"
+    return ApprovalOperator(task_id="approve", subject=subject, body=compared["page"])
+
+
+def _swap_task(pipeline: Pipeline) -> Any:
+    @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+    def swap(number: int, approved: str, decided: int, answer: dict[str, Any] | None) -> None:
+        """Let readers see the rows of the comparison that was shown, and of no other, unless they were taken back."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415
+
+        who = ((answer or {}).get("responded_by_user") or {}).get("name", "")
+        with failures():
+            say(pieces.swap(pipeline.name, store_root(), number, approved, decided, who))
+
+    return swap
+
+
+def _undo_task(pipeline: Pipeline) -> Any:
+    @task
+    def undo(params: dict[str, Any]) -> None:
+        """Let readers see the rows that there were before the backfill."""
+        from coset.batches.backfills import pieces  # noqa: PLC0415
+
+        with failures():
+            say(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
+
+    return undo()  # type: ignore[call-arg, misc]
+
+
+def _who() -> str:
+    """Who started the run, if Airflow knows."""
+    return get_current_context()["dag_run"].triggering_user_name or ""
+
+
+def _asked(params: dict[str, Any], settings: Settings) -> Asked:
+    from coset.batches.backfills.steps import Asked  # noqa: PLC0415
+
+    return Asked(
+        params["from"], params["to"], planned_as(params, settings), params["why"], params.get("repaired", False)
+    )

@@ -1,0 +1,295 @@
+"""From a pipeline to its Airflow DAG: plan → waves of task groups → audit → check → publish → report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.configuration import AIRFLOW_HOME
+from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
+from airflow.utils.types import DagRunType
+
+from coset.airflow.places import Places, placed
+from coset.airflow.shown import remember, say, say_page, shown
+from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
+from coset.batches import steps
+from coset.batches.ref import BatchRef
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import DEFAULTS, Settings
+from partitioning.commands import Backfill, Command, Run, Then
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.planning.stages.bounds import most_waves
+
+# What Airflow can map one task to: its [core] max_map_length.
+_MOST_GROUPS = 1024
+# What the name of a pipeline's backfill DAG ends with.
+BACKFILL = "_backfill"
+_LABEL = "{{ task.name }}"
+# Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
+LIVE_PRIORITY = 100
+ANYWHERE: Places = {}
+# Waves without groups are skipped; if planning is, so is all that follows.
+AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+
+
+def coset_dag(
+    pipeline: Pipeline,
+    *,
+    schedule: Any = None,
+    settings: Settings = DEFAULTS,
+    places: Places = ANYWHERE,
+    clean: bool = False,
+    **dag_kwargs: Any,
+) -> DAG:
+    """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
+
+    With `places` a task group runs where it ran last, if that is one of them. With `clean` the last task removes the
+    files that no verdict names.
+
+    Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
+    `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
+    """
+    remember(pipeline)
+    defaults = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": LIVE_PRIORITY}
+    with DAG(
+        pipeline.name,
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        params=_params(settings),
+        default_args=defaults | dag_kwargs.pop("default_args", {}),
+        tags=["coset", *dag_kwargs.pop("tags", [])],
+        **dag_kwargs,
+    ) as dag:
+        waves = most_waves(pipeline, settings)
+        planned = _plan_task(pipeline, settings, places, waves)
+        ref = planned["batch"]
+        run = [run_wave(planned, places, wave) for wave in range(waves)]
+        after = [_clean_task(pipeline)] if clean else []
+        chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
+    return dag
+
+
+def run_wave(planned: Any, places: Places, wave: int, at_once: int | None = None) -> Any:
+    """A task for each group of a wave, so many at once. It starts when the wave before has ended; either may be
+    empty."""
+    most = {} if at_once is None else {"max_active_tis_per_dag": at_once}
+    if wave == 0:
+        return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL, **most).expand_kwargs(planned)
+    # Airflow maps over what a task returns, and over nothing else that it leaves.
+    groups = _groups_task(places, wave)(planned["batch"])
+    named = {"task_id": f"run_wave_{wave}", "map_index_template": _LABEL}
+    return TaskGroupOperator.partial(**named, trigger_rule=AFTER_A_WAVE, **most).expand_kwargs(groups)
+
+
+def plan_params(settings: Settings) -> dict[str, Param]:
+    """The fields of a form that say how to plan."""
+    return {
+        "scheme": Param(
+            str(settings.scheme) if settings.scheme else None,
+            type=["null", "string"],
+            title="Scheme",
+            examples=["cogroup", "elastic(2)", "tasks(24)", "max"],
+            description="How many tasks: cogroup, elastic(F), tasks(L), records(N), max; empty for the pipeline's own.",
+        ),
+        "groups": Param(
+            settings.groups,
+            type="integer",
+            minimum=1,
+            maximum=_MOST_GROUPS,
+            title="Task groups",
+            description="How many Spark jobs the tasks are grouped into.",
+        ),
+        "begin_anew": _names("Begin anew", "Steps that cannot simply go on and are to begin with nothing"),
+        "go_on": _names("Go on", "Steps that go on from what they kept, although what is before them changed"),
+    }
+
+
+def _names(title: str, description: str) -> Param:
+    """A field for names, none of them given."""
+    listed = f"{description}, a name on each line."
+    return Param(None, type=["null", "array"], items={"type": "string"}, title=title, description=listed)
+
+
+def planned_as(params: dict[str, Any], settings: Settings, **more: Any) -> Settings:
+    """The settings with what the form says of how to plan, and more."""
+    asked = {name: params.get(name) or () for name in ("begin_anew", "go_on")}
+    form: dict[str, Any] = {name: params[name] for name in ("scheme", "groups")} | asked | more
+    return Settings.parse(**form, base=settings)
+
+
+def _params(settings: Settings) -> dict[str, Param]:
+    """The form of a manual run. An open batch is taken up as it was planned, whatever is said of the plan."""
+    return plan_params(settings) | {
+        "limit": Param(
+            settings.limit,
+            type=["null", "integer"],
+            minimum=1,
+            title="Limit",
+            description="The most records to take from each stream partition; empty for all that have arrived.",
+        ),
+        "take_away": _names("Take away", "Tables and steps of which a new batch may take away any number of rows"),
+        "again": Param(
+            False,
+            type="boolean",
+            title="Again",
+            description="Run a batch that waits because its checks failed twice in the same way.",
+        ),
+    }
+
+
+def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
+    @task
+    def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
+        """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
+        with failures():
+            check_run_type(get_current_context()["dag_run"])
+            ref, sentence = steps.plan(pipeline, store_root(), _asked(params, settings), again=params["again"])
+            say(sentence)
+            if ref is None:
+                raise AirflowSkipException(sentence)
+            say_page(steps.plan_page(ref))
+            check_waves(ref, waves, steps.groups_of_wave(ref, waves), Run(pipeline.name))
+            get_current_context()["ti"].xcom_push(key="batch", value=asdict(ref))
+            return groups_given(ref, places, 0)
+
+    return plan()  # type: ignore[call-arg, misc]  # Airflow gives it the params
+
+
+def _groups_task(places: Places, wave: int) -> Any:
+    @task(task_id=f"groups_of_wave_{wave}")
+    def groups_of_wave(ref: dict[str, str]) -> list[dict[str, Any]]:
+        """The task groups of a later wave; none, if this plan has fewer waves than the pipeline may need."""
+        with failures():
+            return groups_given(BatchRef(**ref), places, wave)
+
+    return groups_of_wave
+
+
+def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any]]:
+    """For each task group of a wave, what its operator is given."""
+    return [
+        {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
+        for group in steps.groups_of_wave(ref, wave)
+    ]
+
+
+@task(trigger_rule=AFTER_A_WAVE)
+def audit(ref: dict[str, str]) -> None:
+    """Make the audit tables from the receipts of all groups."""
+    with failures():
+        say(steps.audit(BatchRef(**ref)))
+
+
+@task
+def check(ref: dict[str, str]) -> None:
+    """Let Great Expectations judge the audit tables and the rows, and decide."""
+    with failures():
+        say(steps.check(BatchRef(**ref), docs_folder()))
+
+
+@task
+def publish(ref: dict[str, str]) -> None:
+    """Make rows and offsets visible together."""
+    with failures():
+        say(steps.publish(BatchRef(**ref)))
+
+
+@task
+def report(ref: dict[str, str]) -> None:
+    """Print what was read, decided and published, and where the Data Docs are."""
+    with failures():
+        say_page(steps.report(BatchRef(**ref), docs_folder(), shown()))
+
+
+def _clean_task(pipeline: Pipeline) -> Any:
+    @task
+    def clean() -> None:
+        """Remove the files of decided batches that no verdict names."""
+        from coset.batches.sweeping import sweep  # noqa: PLC0415  Airflow parses this file
+        from partitioning.documents.stores import store_at  # noqa: PLC0415
+
+        with failures():
+            say(f"Removed {sweep(pipeline, store_at(store_root()))}")
+
+    return clean()
+
+
+@contextmanager
+def failures() -> Iterator[None]:
+    """Errors as Airflow's, which are retried or not; and all that was printed stands before the task's end."""
+    try:
+        yield
+        until_printed()
+    except CosetError as error:
+        raise failure(error) from error
+
+
+def check_run_type(run: Any) -> None:
+    """Raise Refused for a run of Airflow's own backfill: it would take the newest records, whatever its dates."""
+    if run.run_type == DagRunType.BACKFILL_JOB:
+        raise Refused(
+            Finding(
+                Kind.AIRFLOW_DATES,
+                "Airflow's backfill goes by dates, and a batch by offsets: this run would take the newest records",
+                f"run {run.run_id}",
+                _instead(run.dag_id.removesuffix(BACKFILL)),
+                about(run=run.run_id),
+            )
+        )
+
+
+def _instead(pipeline: str) -> Then:
+    again, new = Backfill(pipeline, None), Run(pipeline)
+    later = "; for what has arrived meanwhile, "
+    return "to run published batches again, ", again, later, new, ", or wait for its schedule"
+
+
+def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Command) -> None:
+    """Raise Refused if a plan has `more` groups behind the waves of the DAG: a run's form or a partitioner may ask for
+    so many tasks. The command line runs them all the same."""
+    if more:
+        then = (
+            f"run it with `{shown().line(command)}`, and give the DAG the settings that ask for so many tasks, or a "
+            "larger fan_in"
+        )
+        raise Refused(
+            Finding(
+                Kind.PLAN_WAVES,
+                f"the plan has more waves than the {waves} of this DAG: unifiers of so many tasks need more levels",
+                batch.plan_uri,
+                then,
+                about(waves=waves),
+            )
+        )
+
+
+def _asked(params: dict[str, Any], settings: Settings) -> Settings:
+    return planned_as(params, settings, limit=params["limit"], take_away=params["take_away"] or ())
+
+
+def store_root() -> str:
+    """The root of the worker's store. Raises Refused if the environment names none."""
+    root = os.environ.get("COSET_STORE")
+    if not root:
+        raise Refused(
+            Finding(
+                Kind.STORE_UNNAMED,
+                "no store is named",
+                "environment variable COSET_STORE",
+                "set it, as COSET_STORE=s3://coset",
+            )
+        )
+    return root
+
+
+def docs_folder() -> Path:
+    """The folder of the Data Docs."""
+    return Path(os.environ.get("COSET_DOCS") or Path(AIRFLOW_HOME) / "coset" / "docs")

@@ -1,0 +1,135 @@
+"""The operator that runs one task group of a plan, on a Spark server that stays or by submitting it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseHook
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from coset.airflow.shown import say, shown
+from coset.batches.ref import BatchRef
+from coset.batches.runners.choice import SERVER
+from coset.batches.turns import Turns, group_work
+from partitioning.errors import Conflict, CosetError, Refused
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection, Context
+
+    from coset.batches.runners.connect import Connect
+
+
+_READ_WITHIN_SECONDS = 0.2
+
+
+class TaskGroupOperator(SparkSubmitOperator):
+    """Runs a task group where its connection says, and does not retry what was refused.
+
+    A connection to a Spark server (of type `spark_connect`, or with a host `sc://…`) may hold its token as password,
+    and `master` in its extra, for when the server is gone. Any other host is a master, to which the provider submits
+    with this environment's Spark; the provider takes `yarn` where the connection is missing, here that is an error.
+    `batch` is a `BatchRef` as plain data; `location` is where the connection leads, if it is not where this task runs.
+    """
+
+    def __init__(self, *, batch: Mapping[str, str], group: int, location: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.batch = batch
+        self.group = group
+        self.location = location
+        self._runner: Connect | None = None
+
+    def execute(self, context: Context) -> None:
+        connection, started = BaseHook.get_connection(self._conn_id), time.monotonic()
+        server = server_of(connection)
+        try:
+            ref = BatchRef(**self.batch)
+            with Turns(*ref.load()).turn(group_work(self.group), wait=True):
+                if server is None:
+                    self._submit(context, connection.host or "")
+                else:
+                    self._run_on(server, connection)
+        except CosetError as error:
+            raise failure(error) from error
+        say(f"{self.name}: done in {time.monotonic() - started:.1f} s")
+        until_printed()
+
+    def on_kill(self) -> None:
+        if self._runner is None:
+            super().on_kill()
+        else:
+            self._runner.cancel()
+
+    def _run_on(self, server: str, connection: Connection) -> None:
+        from coset.batches.runners.connect import Connect  # noqa: PLC0415
+
+        master = connection.extra_dejson.get("master", "local[*]")
+        with Connect(server, token=connection.password, master=master, location=self.location) as self._runner:
+            say(self._runner.group(BatchRef(**self.batch), self.group))
+
+    def _submit(self, context: Context, master: str) -> None:
+        from coset.batches.runners.reach import check_reach  # noqa: PLC0415
+        from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
+        from coset.batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
+        from spark_jobs.location import LOCATION  # noqa: PLC0415
+
+        ref, failed = BatchRef(**self.batch), failure_name(self.group)
+        check_reach(ref, master)
+        self.application = APPLICATION
+        self.application_args = arguments(ref, self.group, failed)
+        self.conf = {**configuration(master), **(self.conf or {})}
+        here = {LOCATION: self.location} if self.location else {}
+        self.env_vars = {**environment(), **here, **(self.env_vars or {})}
+        self._spark_binary = SPARK_SUBMIT
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            raise _failed(ref, failed, error) from error
+        finally:
+            _close(self._hook)
+
+
+def server_of(connection: Connection) -> str | None:
+    """The address of the Spark server that a connection is to, if it is to one."""
+    host = connection.host or ""
+    if connection.conn_type == "spark_connect" and not host.startswith(SERVER):
+        host = f"{SERVER}{host}"
+    if not host.startswith(SERVER):
+        return None
+    port = f":{connection.port}" if connection.port else ""
+    secured = "/;use_ssl=true" if connection.extra_dejson.get("use_ssl") else ""
+    return f"{host}{port}{secured}"
+
+
+def until_printed() -> None:
+    """Give Airflow time to read what a task has printed last.
+
+    It dates printed lines when it reads them, and shows the log by date: lines that it reads after the task has ended
+    are hidden among those of its own that it folds.
+    """
+    time.sleep(_READ_WITHIN_SECONDS)
+
+
+def failure(error: CosetError) -> AirflowException:
+    """The error as Airflow's: without a retry if it stays so, however often it is tried."""
+    final = isinstance(error, Refused | Conflict)
+    return (AirflowFailException if final else AirflowException)(error.shown(shown()))
+
+
+def _failed(ref: BatchRef, name: str, error: AirflowException) -> AirflowException:
+    """What the group failed with, by the document that it left; without one, what Airflow says."""
+    try:
+        ledger, plan = ref.load()
+        stored = ledger.failure(plan.batch, name)
+    except CosetError as unread:
+        return failure(unread)
+    return error if stored is None else failure(stored.failed.error())
+
+
+def _close(hook: SparkSubmitHook | None) -> None:
+    """Close what the provider leaves open: the pipe to spark-submit."""
+    if hook and hook._submit_sp and hook._submit_sp.stdout:
+        hook._submit_sp.stdout.close()

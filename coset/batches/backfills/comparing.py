@@ -1,0 +1,162 @@
+"""Comparing: what a backfill gives beside what its batches gave, as one document that can be approved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+from msgspec import UNSET
+from msgspec.structs import astuple
+
+from coset.batches import audit
+from coset.batches.backfills.held import uris_of
+from coset.batches.backfills.repaired import added_digest, input_changes
+from coset.batches.backfills.rows import compared, rows_of
+from coset.batches.backfills.swaps import gone_on_from, in_force
+from coset.batches.kept import KeptState, kept_states, rows_kept
+from partitioning.commands import Run
+from partitioning.diff.tables import results
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.backfill import Backfill, Comparison, InputChange, StateComparison, TableComparison
+from partitioning.model.graph import Mode
+from partitioning.model.plan import Plan, StreamInput
+from partitioning.model.receipt import MODULUS
+from partitioning.model.verdict import Verdict
+from partitioning.planning.beginnings import replaced
+from spark_jobs.table_schema import table_schema
+
+
+def compare(store: Store, backfill: Backfill) -> Comparison:
+    """Compare all batches of a backfill, once they have run, with what is published of them now.
+
+    Raises Refused if one has not run yet or a file is gone, and CosetError if one read something else than before.
+    """
+    now, plans, tables = Ledger(store, backfill.name), list[tuple[int, str, str]](), list[TableComparison]()
+    changed_input = list[InputChange]()
+    layers, changes, functions = in_force(store, backfill.pipeline), dict[str, None](), dict[str, None]()
+    for batch in backfill.batches:
+        before = layers.top(batch)
+        old, new = _decided(before, batch), _decided(now, batch)
+        repairs = list(input_changes(old[0], new[0]))
+        _check_read_alike(before, now, old, new, repairs)
+        changed_input.extend(repairs)
+        plans.append((batch, digest(old[0]), digest(new[0])))
+        tables.extend(_tables(before, now, old, new))
+        difference = results(old[0], new[0])
+        changes |= {f"{table}: {reason}": None for table, reasons in difference.changed.items() for reason in reasons}
+        changes |= {f"{table} is new": None for table in difference.added}
+        changes |= {f"{table} is no longer written": None for table in difference.removed}
+        functions |= dict.fromkeys(difference.functions)
+    last = backfill.batches[-1]
+    states = tuple(_states(gone_on_from(store, backfill.pipeline, last), now, last))
+    return Comparison(
+        backfill.pipeline,
+        backfill.number,
+        tuple(plans),
+        tuple(tables),
+        states,
+        tuple(changes),
+        tuple(functions),
+        tuple(changed_input) or UNSET,
+    )
+
+
+def _decided(ledger: Ledger, batch: int) -> tuple[Plan, Verdict]:
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    if plan is None or plan.pipeline != ledger.pipeline or verdict is None:
+        then = (Run(ledger.pipeline), ": it goes on where it stopped")
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_UNREADY,
+                f"batch {batch} has not run yet",
+                ledger.uri(ledger.key("verdicts", batch)),
+                then,
+                about(batch=batch),
+            )
+        )
+    return plan, verdict
+
+
+def _check_read_alike(
+    before: Ledger,
+    now: Ledger,
+    old: tuple[Plan, Verdict],
+    new: tuple[Plan, Verdict],
+    repairs: Sequence[InputChange],
+) -> None:
+    """Raise CosetError, with each stream partition of which a backfill read something else than was read first, and
+    than what was added in repairs."""
+    were, are = _read(before, *old), _read(now, *new)
+    added = {repair.range.partition("@")[0]: added_digest(repair) for repair in repairs}
+    findings = [
+        Finding(
+            Kind.BACKFILL_INPUT,
+            f"of {stream}-{partition} other records were read than by the first run",
+            f"batch {old[0].batch} of {now.pipeline}",
+            "find out who changed the landed files; the backfill cannot be put in place",
+            about(stream=stream, partition=partition),
+        )
+        for (stream, partition), digests in were.items()
+        if are.get((stream, partition))
+        != {(read + added.get(f"{stream}-{partition}", 0)) % MODULUS for read in digests}
+    ]
+    if findings:
+        raise CosetError(*findings)
+
+
+def _read(ledger: Ledger, plan: Plan, verdict: Verdict) -> dict[tuple[str, int], set[int]]:
+    """The digests of what was read of each stream partition, by the stages that read it as it is."""
+    streams = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StreamInput)}
+    digests = dict[tuple[str, int], set[int]]()
+    for row in audit.load_some(ledger, plan, verdict.attempt, "coverage")["coverage"].itertuples():
+        if row.input in streams:
+            digests.setdefault((row.input, row.partition), set()).add(int(row.digest_found, 16) % MODULUS)
+    return digests
+
+
+def _tables(
+    before: Ledger, now: Ledger, old: tuple[Plan, Verdict], new: tuple[Plan, Verdict]
+) -> Iterator[TableComparison]:
+    """The tables to which a batch appends, or which it replaces; of upserted ones the state is compared. What nobody
+    sees of a replaced one, and is gone, is compared with nothing."""
+    writes = {write.declared.table: write for plan in (old[0], new[0]) for write in plan.writes()}
+    were = {write.declared.table: write for write in old[0].writes()}
+    for table, write in sorted(writes.items()):
+        if write.declared.mode is Mode.UPSERT:
+            continue
+        was, batch = were.get(table, write), old[0].batch
+        uris = uris_of(before, batch, was.declared, old[1].rows_of(table))
+        if uris is not None:
+            are = [now.uri(file.path) for file in new[1].rows_of(table)]
+            rows = rows_of(uris, table_schema(was)), rows_of(are, table_schema(write))
+            found = compared(*rows, write.declared.key)
+            yield TableComparison(*astuple(found), batch=batch, table=table)
+
+
+def _states(before: Ledger, now: Ledger, batch: int) -> Iterator[StateComparison]:
+    """What steps keep after a batch, each beside what it kept before, or the step that it replaces."""
+    were = {state.step: state for state in kept_states(before, batch)}
+    old_plan, new_plan = before.plan(batch), now.plan(batch)
+    assert old_plan is not None
+    assert new_plan is not None
+    instead = replaced(old_plan, new_plan)
+    for state in kept_states(now, batch):
+        was = were.get(instead.get(state.step, state.step))
+        with rows_kept(now, state) as new, _rows_before(before, was, new.schema) as old:
+            found = compared(old, new, state.read.placement.key)
+        yield StateComparison(*astuple(found), step=state.step, kept_by=was.step if was else None)
+
+
+@contextmanager
+def _rows_before(ledger: Ledger, was: KeptState | None, schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
+    """The rows that were kept; none of a step that is new."""
+    if was is None:
+        yield pa.RecordBatchReader.from_batches(schema, ())
+        return
+    with rows_kept(ledger, was) as rows:
+        yield rows

@@ -1,0 +1,137 @@
+"""Effects: what a swap does to the result tables, worked out from the documents before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from coset.batches.backfills.layers import Layers
+from coset.batches.backfills.tables import Exchange, check_held, check_version
+from coset.batches.owners import Owner
+from coset.batches.publication import check_files
+from coset.batches.tables import check_exchangeable
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Swap, Turn, name_of
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """All rows that an upserted table is given: these files, or those that it had in a `version`."""
+
+    write: PlannedWrite
+    files: tuple[Artefact, ...]
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What becomes of each table: files of batches are exchanged, or those of an upserted one replaced.
+
+    Those `passed` over are as they shall be: what is taken back was never carried out in them.
+    """
+
+    exchanges: dict[str, Exchange]
+    replacements: dict[str, Replacement]
+    passed: tuple[PlannedWrite, ...] = ()
+
+    def within(self, tables: Collection[str]) -> Effect:
+        """What becomes of these tables; the others are passed over."""
+        writes = [change.write for change in self.exchanges.values()]
+        writes += [change.write for change in self.replacements.values()]
+        return Effect(
+            {table: change for table, change in self.exchanges.items() if table in tables},
+            {table: change for table, change in self.replacements.items() if table in tables},
+            tuple(write for write in writes if write.declared.table not in tables),
+        )
+
+
+def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] | None) -> Effect:
+    """What the last of these swaps does; `undone` has the versions of the tables with the one that it takes back, if it
+    does."""
+    swap = decided[-1]
+    if swap.turn is Turn.CANCEL:
+        return Effect({}, {})
+    replacements = dict(_replacements(store, swap)) if swap.keeps else {}
+    if undone is not None:
+        replacements = {
+            table: Replacement(change.write, (), undone[table] - 1 if table in undone else None)
+            for table, change in replacements.items()
+        }
+    return Effect(_exchanges(store, decided), replacements)
+
+
+def check_possible(store: Store, pipeline: str, effect: Effect) -> None:
+    """Raise Refused, with all findings of a kind, if a table is another's, or files are gone, or are in no table any
+    more."""
+    owner = Owner.here(store, pipeline)
+    for table in (*effect.exchanges, *effect.replacements):
+        check_exchangeable(store.root, table, owner)
+    coming = [file for change in effect.exchanges.values() for files in change.come.values() for file in files]
+    for table, replacement in effect.replacements.items():
+        coming.extend(replacement.files)
+        if replacement.version is not None:
+            check_version(store.root, table, replacement.version)
+    check_files(Ledger(store, pipeline), coming, "restore the file from a backup")
+    for change in effect.exchanges.values():
+        check_held(store.root, change)
+
+
+def _exchanges(store: Store, decided: Sequence[Swap]) -> dict[str, Exchange]:
+    """What is exchanged in each table but the upserted ones."""
+    swap = decided[-1]
+    before, now = (Layers(store, swap.pipeline, some) for some in (decided[:-1], decided))
+    changed: dict[str, Exchange] = {}
+    for batch in swap.batches:
+        old, new = before.top(batch), now.top(batch)
+        were, are = _rows(old, batch), _rows(new, batch)
+        for table in sorted(were.keys() | are.keys()):
+            write = (are.get(table) or were[table])[0]
+            change = changed.setdefault(table, Exchange(write, {}, {}))
+            change.gone[batch] = old.pipeline, were[table][1] if table in were else ()
+            change.come[batch] = are[table][1] if table in are else ()
+    return changed
+
+
+def _replacements(store: Store, swap: Swap) -> Iterator[tuple[str, Replacement]]:
+    """The upserted tables that come from what a backfill keeps, with all their rows after it."""
+    held: dict[str, tuple[PlannedWrite, dict[int, list[Artefact]]]] = {}
+    ledger = Ledger(store, name_of(swap.pipeline, swap.backfill))
+    for batch in swap.batches:
+        for write, files in _all_rows(ledger, batch):
+            if write.declared.mode is Mode.UPSERT:
+                _, rows = held.get(write.declared.table, (write, {}))
+                held[write.declared.table] = write, _after(rows, write, files)
+    for table, (write, rows) in held.items():
+        yield table, Replacement(write, tuple(file for files_of_one in rows.values() for file in files_of_one))
+
+
+def _after(
+    rows: dict[int, list[Artefact]], write: PlannedWrite, files: tuple[Artefact, ...]
+) -> dict[int, list[Artefact]]:
+    """The files of each partition of an upserted table after a batch."""
+    touched: dict[int, list[Artefact]] = {}
+    for file in files:
+        for part in file.parts:
+            touched.setdefault(part.partition, []).append(file)
+    return touched if write.anew else rows | touched
+
+
+def _all_rows(ledger: Ledger, batch: int) -> Iterator[tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    assert plan is not None
+    assert verdict is not None
+    for write in plan.writes():
+        yield write, verdict.rows_of(write.declared.table)
+
+
+def _rows(ledger: Ledger, batch: int) -> dict[str, tuple[PlannedWrite, tuple[Artefact, ...]]]:
+    """The files with a batch's rows of each table, but for those whose rows come from state."""
+    return {
+        write.declared.table: (write, files)
+        for write, files in _all_rows(ledger, batch)
+        if write.declared.mode is not Mode.UPSERT
+    }

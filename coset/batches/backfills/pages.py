@@ -1,0 +1,217 @@
+"""Pages about a backfill, in Markdown: what it would run, and what it gives beside what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
+
+from coset.batches.backfills.outlook import Outlook, outlook
+from coset.batches.backfills.repaired import input_changes
+from coset.batches.backfills.swaps import in_force
+from partitioning.commands import Replan, Shown
+from partitioning.diff.diff import diff
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.errors import Finding
+from partitioning.model.backfill import Backfill, Comparison, InputChange
+from partitioning.model.graph import Mode
+from partitioning.model.plan import Plan
+from partitioning.sections import Section, duration, many, markdown, section, size
+from partitioning.texts import paragraph
+
+_BATCHES = ("batch", "records", "bytes", "tasks before", "tasks now", "groups before", "groups now", "results")
+
+
+def preview_sections(
+    store: Store, pipeline: str, pairs: Sequence[tuple[Plan, Plan]], named: str = ""
+) -> tuple[Section, ...]:
+    """Each batch as it was planned, and as the backfill would plan it; what it is going to take, and what is built on
+    it. The commands call the pipeline as it was `named`."""
+    ahead, named = outlook(store, pipeline, [before for before, _ in pairs]), named or pipeline
+    first, last = pairs[0][0].batch, pairs[-1][0].batch
+    sections = [
+        _batches(f"What a backfill of {pipeline} would run", pairs, _takes(pairs, ahead)),
+        *_repairs([change for before, now in pairs for change in input_changes(before, now)]),
+        _touched(ahead),
+    ]
+    if ahead.later:
+        sections.append(
+            _later(
+                ahead,
+                last,
+                f"coset backfill {named} --from {first} --cascade",
+                Shown(named={pipeline: named}).says(Replan(pipeline)),
+            )
+        )
+    return tuple(sections)
+
+
+def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -> tuple[Section, ...]:
+    """Which rows are others than they were, the first of them, and what hinders them from being put in place."""
+    first = [(str(table.batch), table.table, *rows) for table in found.tables for rows in table.first_columns]
+    last = str(found.plans[-1][0])
+    first += [(last, state.step, *rows) for state in found.states for rows in state.first_columns]
+    columns = ("batch", "table", "key", "before", "now")
+    return (
+        _tables(found, hindrances),
+        *_repairs(found.repairs),
+        *([section("The first keys that differ", columns, first)] if first else []),
+    )
+
+
+def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindrances: Iterable[Finding] = ()) -> str:
+    """What a reviewer has to see: what was asked and why, how it was run, and which rows are others than they were."""
+    results = {number: _results(found, number) for number in backfill.batches}
+    run_again = _batches("How its batches were run", tuple(_run_again(store, backfill)), results=results)
+    shown = [run_again, *comparison_sections(found, hindrances)]
+    asked = f"Asked by {backfill.who} at {backfill.at}: {backfill.why or 'no reason was given'}."
+    head = f"## B{str(backfill)[1:]}\n\n{paragraph(asked)}\n\n"
+    return f"{head}{markdown(shown)}\nThe digest of this comparison is {digest(found)}.\n"
+
+
+def _run_again(store: Store, backfill: Backfill) -> Iterator[tuple[Plan, Plan]]:
+    layers, now = in_force(store, backfill.pipeline), Ledger(store, backfill.name)
+    for batch in backfill.batches:
+        before, again = layers.top(batch).plan(batch), now.plan(batch)
+        assert before is not None
+        assert again is not None
+        yield before, again
+
+
+def _batches(
+    title: str, pairs: Sequence[tuple[Plan, Plan]], notes: Iterable[str] = (), results: Mapping[int, str] | None = None
+) -> Section:
+    """The batches, with the results that were compared, or else with those that their plans promise."""
+    rows = [(*_batch(before, now), results[now.batch] if results else _promised(before, now)) for before, now in pairs]
+    return section(title, _BATCHES, rows, notes)
+
+
+def _promised(before: Plan, now: Plan) -> str:
+    if any(input_changes(before, now)):
+        return "Other input, so results may differ"
+    return str(diff(before, now).results).partition(":")[0]
+
+
+def _results(found: Comparison, batch: int) -> str:
+    """What is other in the tables of a batch than it was."""
+    differ = [
+        f"{many(table.keys, 'key')} of {table.table} differ"
+        for table in found.tables
+        if table.batch == batch and not table.same
+    ]
+    return "; ".join(differ) or "The same"
+
+
+def _takes(pairs: Sequence[tuple[Plan, Plan]], ahead: Outlook) -> Iterator[str]:
+    """What is read, how long that took, and what must stay the same."""
+    read = sum(_bytes(now) for _, now in pairs)
+    yield f"To be read: {many(sum(now.records for _, now in pairs), 'record')}, {size(read)} of landed files."
+    if len(ahead.seconds) == len(pairs):
+        worked = duration(sum(ahead.seconds.values()))
+        yield f"Expected: {worked} of work, as in the first runs; tasks that run at once share it."
+    else:
+        yield "How long the first runs took is not known: receipts are gone."
+    if ahead.keeps and not ahead.later:
+        last = pairs[-1][0].batch
+        yield f"The next batch goes on from what {', '.join(ahead.keeps)} keep after batch {last}."
+    elif not ahead.keeps:
+        yield "No later batch depends on these: no step keeps anything."
+
+
+def _touched(ahead: Outlook) -> Section:
+    """The tables, and which of their rows would be others."""
+    rows = [
+        (touched.write.table, touched.write.mode.value, f"{touched.rows:,}", _exchanged(touched.write.mode))
+        for touched in ahead.tables
+    ]
+    note = "Who reads them is recorded nowhere: pipelines read landed streams, not result tables."
+    return section(
+        "Tables that these batches write", ("table", "mode", "rows written", "what a swap does"), rows, [note]
+    )
+
+
+def _repairs(changes: Sequence[InputChange]) -> Iterator[Section]:
+    """What is other in the input than it was."""
+    if not changes:
+        return
+    columns = (
+        "batch",
+        "offsets",
+        "files other or new",
+        "files gone",
+        "records before",
+        "records now",
+        "added",
+        "first",
+    )
+    rows = [
+        (
+            str(change.batch),
+            change.range,
+            *(f"{count:,}" for count in (*change.files, *change.records)),
+            change.added_text,
+            ", ".join(path.rpartition("/")[2] for path in change.first),
+        )
+        for change in changes
+    ]
+    note = "All other offsets are those that were read first; their records may have other values."
+    yield section("The input was repaired", columns, rows, [note], optional=("added",))
+
+
+def _exchanged(mode: Mode) -> str:
+    match mode:
+        case Mode.APPEND:
+            return "exchanges the rows of these batches"
+        case Mode.REPLACE:
+            return "exchanges all rows, if the last batch is among them"
+        case Mode.UPSERT:
+            return "exchanges all rows, if what is kept changes"
+        case _:
+            assert_never(mode)
+
+
+def _later(ahead: Outlook, last: int, cascade: str, replan: str) -> Section:
+    note = (
+        f"They went on from what {', '.join(ahead.keeps)} keep after batch {last}. "
+        "If that changes, nothing is put in place unless they are run again too."
+    )
+    rows = [
+        (str(later.batch), "open", f"{replan}, after the swap")
+        if later.open
+        else (str(later.batch), "published", f"`{cascade}`")
+        for later in ahead.later
+    ]
+    return section("Later batches", ("batch", "is", "is run again by"), rows, [note])
+
+
+def _batch(before: Plan, now: Plan) -> tuple[str, ...]:
+    counts = (_tasks(before), _tasks(now), len(before.groups), len(now.groups))
+    return str(before.batch), f"{before.records:,}", size(_bytes(before)), *(f"{count:,}" for count in counts)
+
+
+def _bytes(plan: Plan) -> int:
+    return sum(partition.bytes for stream in plan.streams for partition in stream.partitions)
+
+
+def _tasks(plan: Plan) -> int:
+    return sum(len(stage.tasks) for stage in plan.stages)
+
+
+def _tables(found: Comparison, hindrances: Iterable[Finding]) -> Section:
+    sides = [(str(table.batch), table.table, table.rows, table.keys) for table in found.tables]
+    last = str(found.plans[-1][0])
+    sides += [(last, str(state), state.rows, state.keys) for state in found.states]
+    rows = [(batch, name, *(f"{count:,}" for count in (*counts, keys))) for batch, name, counts, keys in sides]
+    columns = ("batch", "table", "rows before", "rows now", "keys that differ")
+    return section(f"Rows of backfill {found.backfill} of {found.pipeline}", columns, rows, _notes(found, hindrances))
+
+
+def _notes(found: Comparison, hindrances: Iterable[Finding]) -> Iterator[str]:
+    yield f"Compared: {found}."
+    if found.changes:
+        yield f"The pipeline was changed: {'; '.join(found.changes)}."
+    if found.functions:
+        yield f"Of functions only the names are known to be the same: {', '.join(found.functions)}."
+    for finding in hindrances:
+        yield f"It cannot be put in place: {finding.what} ({finding.where}). Next: {finding.then}."

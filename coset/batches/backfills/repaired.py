@@ -1,0 +1,134 @@
+"""Repaired input: the files that hold a batch's offsets now, where some were landed again; and what is other in them.
+
+The offsets stay those of the batch. Only those that were missing then may have been added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET
+
+from coset.sources.landed import discover
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.backfill import InputChange
+from partitioning.model.ends import Ends
+from partitioning.model.gaps import Explained, Gap, gaps, planned_gaps
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.receipt import range_digest
+from partitioning.model.streams import InputFile
+from partitioning.values import replace
+
+_FIRST = 3
+
+
+def with_files_of_now(pipeline: Pipeline, stored: Plan, ends: Ends, lost: Sequence[OffsetRange]) -> Plan:
+    """The plan of a batch that went on from these `ends`, with the files that hold its offsets now. `lost` are the
+    offsets of all batches that somebody accepted to lose.
+
+    Raises Refused, with all findings, if offsets are missing that the batch had, and as `discover`.
+    """
+    discovered = {found.stream: found for found in discover(pipeline.streams, ends.of_any_files(), lost)}
+    streams, missing, findings = list[PlannedStream](), list[OffsetRange](), list[Finding]()
+    for stream in stored.streams:
+        if (found := discovered.get(stream.name)) is None:
+            streams.append(stream)
+            continue
+        files = {one.partition: one.files for one in found.partitions}
+        partitions = [_with_files(part, files.get(part.partition, ())) for part in stream.partitions]
+        for part in partitions:
+            for gap in _gaps(stream, part, lost):
+                if gap.explained is Explained.ACCEPTED:
+                    missing.append(gap.offsets)
+                elif gap.explained is Explained.NOBODY:
+                    findings.append(_missing(gap, stored))
+        columns = found.columns, tuple(partitions), found.lacking, found.required
+        streams.append(PlannedStream(stream.declared, *columns))
+    if findings:
+        raise Refused(*findings)
+    return replace(stored, streams=tuple(streams), losses=tuple(missing) or UNSET)
+
+
+def _with_files(planned: PlannedPartition, files: Sequence[InputFile]) -> PlannedPartition:
+    start, end = planned.start, planned.end
+    mine = tuple(file for file in files if max(file.start, start) < min(file.end, end))
+    size = sum(file.share(start, end) for file in mine)
+    missing = end - start - sum(file.held(start, end) for file in mine)
+    return replace(planned, files=mine, bytes=size, missing=missing)
+
+
+def _gaps(stream: PlannedStream, planned: PlannedPartition, lost: Sequence[OffsetRange]) -> Iterator[Gap]:
+    yield from gaps(stream.declared, planned.partition, planned.start, planned.files, lost)
+    end = max((file.end for file in planned.files), default=planned.start)
+    if end < planned.end:
+        yield Gap(_range(stream, planned, end, planned.end), planned.end - end, Explained.NOBODY)
+
+
+def _missing(gap: Gap, stored: Plan) -> Finding:
+    where = f"batch {stored.batch} of {stored.pipeline}"
+    return Finding(
+        Kind.BACKFILL_INPUT,
+        f"{gap.offsets} was read, and no file holds it any more",
+        where,
+        "land the records of these offsets too",
+        about(offsets=gap.offsets),
+    )
+
+
+def input_changes(before: Plan, now: Plan) -> Iterator[InputChange]:
+    """The stream partitions of a batch whose files are others than they were."""
+    streams = {stream.name: stream for stream in now.streams}
+    for stream in (stream for stream in before.streams if stream.name in streams):
+        for old, new in zip(stream.partitions, streams[stream.name].partitions, strict=False):
+            if _pinned(old.files) != _pinned(new.files):
+                yield _change(before, now, stream, old, new)
+
+
+def _change(
+    before: Plan, now: Plan, stream: PlannedStream, old: PlannedPartition, new: PlannedPartition
+) -> InputChange:
+    were, are = _pinned(old.files), _pinned(new.files)
+    other = sorted(path for path, identity in are.items() if were.get(path) != identity)
+    gone = sorted(were.keys() - are.keys())
+    holes = [gap.offsets for gap in planned_gaps(now, stream.declared, new) if gap.file is None]
+    added = [
+        part
+        for gap in planned_gaps(before, stream.declared, old)
+        if gap.file is None
+        for part in _without(gap.offsets, holes)
+    ]
+    return InputChange(
+        before.batch,
+        str(_range(stream, old, old.start, old.end)),
+        (len(other), len(gone)),
+        tuple([*other, *gone][:_FIRST]),
+        (old.records, new.records),
+        tuple((part.start, part.end) for part in added),
+    )
+
+
+def added_digest(change: InputChange) -> int:
+    """What the offsets that were added give to a digest of offsets."""
+    return sum(range_digest(start, end) for start, end in change.added)
+
+
+def _without(offsets: OffsetRange, holes: Sequence[OffsetRange]) -> Iterator[OffsetRange]:
+    """What of some offsets is in no hole any more."""
+    start = offsets.start
+    for hole in (hole for hole in holes if hole.start < offsets.end and start < hole.end):
+        if start < hole.start:
+            yield replace(offsets, start=start, end=hole.start)
+        start = max(start, hole.end)
+    if start < offsets.end:
+        yield replace(offsets, start=start)
+
+
+def _range(stream: PlannedStream, planned: PlannedPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(StreamPartition(stream.name, planned.partition), start, end)
+
+
+def _pinned(files: Sequence[InputFile]) -> dict[str, tuple[int, str]]:
+    return {file.path: (file.size, file.etag) for file in files}

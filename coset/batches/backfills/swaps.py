@@ -1,0 +1,366 @@
+"""Swaps: which rows readers see of each batch, those of its first run or those of a backfill; and the change of it.
+
+A pipeline's swaps are numbered. Each is decided by a document, put once; then each table has one commit; then a receipt
+is put. Whoever comes finishes what was decided before anything else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from coset.batches.backfills.effects import Effect, check_possible, effect_of
+from coset.batches.backfills.layers import Layers
+from coset.batches.backfills.tables import exchange, pass_over, replace_rows, restore_rows, version_with
+from partitioning import commands
+from partitioning.commands import Backfills, Run, Undo
+from partitioning.documents.document import decode, digest, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.numbered import numbered
+from partitioning.documents.store import Store
+from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
+from partitioning.sections import many
+from partitioning.values import Value, replace
+
+
+def swaps(store: Store, pipeline: str) -> Iterator[Swap]:
+    """All that was decided, oldest first."""
+    return numbered(store, Swap, partial(_decision, pipeline))
+
+
+def in_force(store: Store, pipeline: str) -> Layers:
+    """Whose rows readers see of each batch."""
+    return Layers(store, pipeline, swaps(store, pipeline))
+
+
+def in_place(store: Store, backfill: Backfill) -> bool:
+    """Whether readers see its rows of some batch."""
+    layers = in_force(store, backfill.pipeline)
+    return any(layers.names(batch)[-1] == backfill.name for batch in backfill.batches)
+
+
+def gone_on_from(store: Store, pipeline: str, batch: int) -> Ledger:
+    """The ledger with what is kept after a batch, for the batches after it.
+
+    Where a backfill keeps the same, it is still what the batch itself left: upserted tables lie as that does.
+    """
+    return Layers(store, pipeline, (swap for swap in swaps(store, pipeline) if swap.keeps)).top(batch)
+
+
+def finish(store: Store, pipeline: str) -> Swapped | None:
+    """Finish the newest swap, if somebody left it half done; its receipt, None if there was never one."""
+    decided = _whole(store, pipeline)
+    return _receipt_of(store, decided[-1]) if decided else None
+
+
+class Half(Value, frozen=True):
+    """A swap that is decided, and carried out in the tables that are `done` only."""
+
+    swap: Swap
+    done: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        state = "half in place" if self.swap.turn is Turn.SWAP else "half taken back"
+        done = f" ({', '.join(self.done)})" if self.done else ""
+        tables = many(len(self.done) + len(self.missing), "table")
+        return f"{state}: {len(self.done)} of {tables}{done}, not yet {', '.join(self.missing)}"
+
+
+def half(store: Store, pipeline: str) -> Half | None:
+    """The newest swap, if somebody left it half done. Writes nothing."""
+    decided = list(swaps(store, pipeline))
+    if not decided or _receipt_of(store, decided[-1]) is not None:
+        return None
+    effect = _effect(store, decided)
+    done = _versions(store, decided[-1], effect)
+    missing = tuple(table for table in sorted(effect.exchanges | effect.replacements) if table not in done)
+    return Half(decided[-1], tuple(done), missing) if missing else None
+
+
+def taken_back(store: Store, backfill: Backfill) -> Swap | None:
+    """Who took a backfill back, and why, if nobody has put it in place again since."""
+    mine = [swap for swap in swaps(store, backfill.pipeline) if swap.backfill == backfill.number]
+    return mine[-1] if mine and mine[-1].turn is Turn.UNDO else None
+
+
+def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
+    """Why readers cannot be let see the rows of a backfill, whoever approves them; none if they can, or see them."""
+    if in_place(store, backfill):
+        return ()
+    try:
+        _checked(store, list(swaps(store, backfill.pipeline)), backfill, comparison, Turn.SWAP)
+    except Refused as refusal:
+        return refusal.findings
+    return ()
+
+
+def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, who: str, why: str, at: str) -> Swapped:
+    """Let readers see the rows of a backfill, or those again that there were before it.
+
+    It may be repeated: what is so already is found so. Raises Refused, with all findings, if what is published is not
+    what was compared, or if later batches went on from something else; Conflict if somebody else decided at the same
+    time.
+    """
+    try:
+        decided = _whole(store, backfill.pipeline)
+    except Refused:
+        # What cannot be finished can be turned back where it is done.
+        decided = list(swaps(store, backfill.pipeline))
+        if not _turns_back(decided[-1], backfill.number, to):
+            raise
+    mine = [swap for swap in decided if swap.backfill == backfill.number]
+    if mine and (mine[-1].turn, mine[-1].approved) == (to, digest(comparison)):
+        # Somebody may have decided it just now, and may not have put the receipt yet.
+        return _finished(store, decided[: mine[-1].number + 1])
+    # What cannot be carried out must not be decided: everybody would have to finish it first.
+    swap, effect = _checked(store, decided, backfill, comparison, to, who, why, at)
+    _decide(store, swap)
+    return _carried_out(store, swap, effect)
+
+
+def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> Swap:
+    """Decide that readers never see the rows of a backfill; the decision that counts.
+
+    Raises Refused if they saw them once, because somebody may have gone on from them, and Conflict as `turn`.
+    """
+    decided = _whole(store, backfill.pipeline)
+    mine = [swap for swap in decided if swap.backfill == backfill.number]
+    if mine and mine[-1].turn is Turn.CANCEL:
+        return mine[-1]
+    if mine:
+        then = ("take it back instead: ", Undo(backfill.pipeline, backfill.number))
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_TURN,
+                f"it was put in place by {mine[0].who} at {mine[0].at}",
+                str(backfill),
+                then,
+                about(who=mine[0].who, at=mine[0].at),
+            )
+        )
+    pipeline, number = backfill.pipeline, len(decided)
+    swap = Swap(pipeline, number, backfill.number, Turn.CANCEL, backfill.batches, False, "", who=who, why=why, at=at)
+    _decide(store, swap)
+    _carried_out(store, swap, Effect({}, {}))
+    return swap
+
+
+def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
+    """The backfills that were cancelled, by number, and who decided it."""
+    return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is Turn.CANCEL}
+
+
+def cancelled_by(swap: Swap) -> Finding:
+    """That a backfill was cancelled."""
+    what = f"{swap.who} cancelled it at {swap.at}: {swap.why or 'no reason was given'}"
+    where = f"backfill {swap.backfill} of {swap.pipeline}"
+    return Finding(
+        Kind.BACKFILL_HELD,
+        what,
+        where,
+        ("begin another: ", commands.Backfill(swap.pipeline, swap.batches[0], swap.batches[-1])),
+        about(who=swap.who, at=swap.at),
+    )
+
+
+def _checked(
+    store: Store,
+    decided: Sequence[Swap],
+    backfill: Backfill,
+    comparison: Comparison,
+    to: Turn,
+    who: str = "",
+    why: str = "",
+    at: str = "",
+) -> tuple[Swap, Effect]:
+    """The next decision, and what it does. Raises Refused, with all findings, if it cannot be carried out."""
+    findings = [cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, Turn.CANCEL)]
+    findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
+    if findings:
+        raise Refused(*findings)
+    batches, keeps = backfill.batches, bool(comparison.kept_otherwise)
+    swap = Swap(
+        backfill.pipeline,
+        len(decided),
+        backfill.number,
+        to,
+        batches,
+        keeps,
+        digest(comparison),
+        who=who,
+        why=why,
+        at=at,
+    )
+    effect = _effect(store, [*decided, swap])
+    check_possible(store, swap.pipeline, effect)
+    return swap, effect
+
+
+def _decide(store: Store, swap: Swap) -> None:
+    """Put a decision. Raises Conflict if another has its number."""
+    key = _decision(swap.pipeline, swap.number)
+    stored = decode(Swap, store.put_new(key, encode(swap)), f"{store.root}/{key}")
+    if stored != swap:
+        what = f"swap {swap.number} is decided otherwise: {stored.turn} of backfill {stored.backfill}"
+        raise Conflict(
+            Finding(
+                Kind.BACKFILL_TURN,
+                what,
+                f"pipeline {swap.pipeline!r}",
+                Backfills(swap.pipeline),
+                about(number=swap.number, turn=stored.turn, backfill=stored.backfill),
+            )
+        )
+
+
+def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, layers: Layers) -> Iterator[Finding]:
+    then = (Backfills(backfill.pipeline), " shows what counts")
+    for batch in backfill.batches:
+        names = layers.names(batch)
+        where = f"batch {batch} of {backfill.pipeline}"
+        if to is Turn.UNDO and names[-1] != backfill.name:
+            yield Finding(
+                Kind.BACKFILL_TURN,
+                f"its rows are those of {names[-1]}, not of {backfill.name}",
+                where,
+                then,
+                about(rows_of=names[-1], backfill=backfill.name),
+            )
+        if to is Turn.SWAP:
+            if backfill.name in names:
+                yield Finding(
+                    Kind.BACKFILL_TURN,
+                    f"{backfill.name} is in place already",
+                    where,
+                    then,
+                    about(backfill=backfill.name),
+                )
+                continue
+            plan = layers.top(batch).plan(batch)
+            if plan is None or digest(plan) != comparison.compared_with[batch]:
+                what = f"it was compared with the plan {comparison.compared_with[batch]}, which does not count any more"
+                yield Finding(
+                    Kind.BACKFILL_UNREADY,
+                    what,
+                    where,
+                    (Run(backfill.name), " compares with what counts now"),
+                    about(backfill=backfill.name, batch=batch),
+                )
+    changed = comparison.kept_otherwise
+    if changed and (newest := newest_going_on(store, backfill.pipeline)) != backfill.batches[-1]:
+        yield Finding(
+            Kind.BACKFILL_LATER,
+            f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
+            f"batch {backfill.batches[-1]} of {backfill.pipeline}",
+            ("run them too: ", commands.Backfill(backfill.pipeline, backfill.batches[0], cascade=True)),
+            about(changed=changed, newest=newest),
+        )
+
+
+def newest_going_on(store: Store, pipeline: str) -> int | None:
+    """The batch that was planned last, and not given up: it goes on from what was kept before it."""
+    standing = Ledger(store, pipeline).standing()
+    if standing.open and standing.plan:
+        return standing.plan.batch
+    return standing.published.batch if standing.published else None
+
+
+def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
+    """What the last of these decisions does; of one that turns back what stopped half done, in the tables that have
+    that."""
+    swap, undone = decided[-1], None
+    before = decided[-2] if len(decided) > 1 else None
+    half_done = (
+        before is not None and _turns_back(before, swap.backfill, swap.turn) and _receipt_of(store, before) is None
+    )
+    if swap.turn is Turn.UNDO:
+        undone, tables = dict[str, int](), effect_of(store, decided, {})
+        for earlier in decided:
+            if (earlier.backfill, earlier.turn) == (swap.backfill, Turn.SWAP):
+                # In some tables only, if it stopped half done, or turned an undo back that did.
+                receipt = _receipt_of(store, earlier)
+                undone |= receipt.tables if receipt else _versions(store, earlier, tables)
+    effect = effect_of(store, decided, undone)
+    if before is not None and half_done:
+        effect = effect.within(_versions(store, before, effect))
+    assert undone is None or all(given.version is not None for given in effect.replacements.values())
+    return effect
+
+
+def _versions(store: Store, swap: Swap, effect: Effect) -> dict[str, int]:
+    """The versions of the tables of an effect in which a swap is carried out."""
+    tables = sorted(effect.exchanges | effect.replacements)
+    there = {table: version_with(store.root, swap, table) for table in tables}
+    return {table: version for table, version in there.items() if version is not None}
+
+
+def _turns_back(half_done: Swap, backfill: int, to: Turn) -> bool:
+    """Whether a turn of a backfill takes back what another did."""
+    return half_done.backfill == backfill and {half_done.turn, to} == {Turn.SWAP, Turn.UNDO}
+
+
+def _whole(store: Store, pipeline: str) -> list[Swap]:
+    """All that was decided, the last of it carried out: those before were, when the next was decided."""
+    decided = list(swaps(store, pipeline))
+    if decided:
+        _finished(store, decided)
+    return decided
+
+
+def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
+    """The receipt of the last of these decisions, which is carried out if it has none. Raises Refused, with how to turn
+    it back, if it cannot be."""
+    if receipt := _receipt_of(store, decided[-1]):
+        return receipt
+    swap, effect = decided[-1], _effect(store, decided)
+    tables = effect.exchanges | effect.replacements
+    done = _versions(store, swap, effect)
+    try:
+        check_possible(store, swap.pipeline, effect.within(tables.keys() - done.keys()))
+        return _carried_out(store, swap, effect)
+    except Refused as refusal:
+        raise Refused(*(_blocked(swap, finding, done) for finding in refusal.findings)) from None
+
+
+def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
+    """Why a swap cannot be finished, and how it is turned back."""
+    undo = commands.Undo(swap.pipeline, swap.backfill)
+    again = commands.Swap(swap.pipeline, swap.backfill, swap.approved)
+    words, back = ("put in place", undo) if swap.turn is Turn.SWAP else ("taken back", again)
+    where = f" but in {', '.join(done)}" if done else ""
+    what = f"backfill {swap.backfill} cannot be {words}{where}: {finding.what}"
+    parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
+    return replace(finding, what=what, next=(*parts, "; or turn it back: ", back))
+
+
+def _carried_out(store: Store, swap: Swap, effect: Effect) -> Swapped:
+    """Commit a decision to every table, and put its receipt."""
+    root = store.root
+    versions = {table: exchange(store, swap, change) for table, change in sorted(effect.exchanges.items())}
+    for table, given in sorted(effect.replacements.items()):
+        if given.version is None:
+            versions[table] = replace_rows(store, swap, given.write, given.files)
+        else:
+            versions[table] = restore_rows(store, swap, given.write, given.version)
+    for write in effect.passed:
+        pass_over(store, swap, write)
+    receipt, key = Swapped(swap.pipeline, swap.number, digest(swap), versions), _receipt(swap.pipeline, swap.number)
+    return decode(Swapped, store.put_new(key, encode(receipt)), f"{root}/{key}")
+
+
+def _receipt_of(store: Store, swap: Swap) -> Swapped | None:
+    """The receipt of a swap, None if it is not done yet."""
+    key = _receipt(swap.pipeline, swap.number)
+    data = store.get(key)
+    return None if data is None else decode(Swapped, data, f"{store.root}/{key}")
+
+
+def _decision(pipeline: str, number: int) -> str:
+    return f"{pipeline}/swaps/{number}.json"
+
+
+def _receipt(pipeline: str, number: int) -> str:
+    return f"{pipeline}/swapped/{number}.json"

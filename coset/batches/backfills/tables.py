@@ -1,0 +1,183 @@
+"""What a swap does to a result table: one commit, in which files of batches take the place of others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction, RemoveAction
+
+from coset.batches.backfills.held import deleted, files_held, held_in
+from coset.batches.delta import Change, added, carry_out, entry_of, newest_in
+from coset.batches.owners import Owner, application
+from coset.batches.tables import opened, opened_at
+from coset.sources.files import Files
+from partitioning.documents.document import digest
+from partitioning.documents.store import Store
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.artefact import Artefact
+from partitioning.model.backfill import Swap
+from partitioning.model.graph import Mode
+from partitioning.model.plan import PlannedWrite
+from spark_jobs.table_schema import RESIDUE, folder
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a swap does to a table, by batch: these files go, of the ledger of that name, and those come."""
+
+    write: PlannedWrite
+    gone: dict[int, tuple[str, tuple[Artefact, ...]]]
+    come: dict[int, tuple[Artefact, ...]]
+
+
+def taken(path: str, size: int, *, changes: bool) -> RemoveAction:
+    """That a file is taken away, which `changes` the rows or not."""
+    return RemoveAction(path, changes, time.time_ns() // 1_000_000, size, {})
+
+
+def exchange(store: Store, swap: Swap, change: Exchange) -> int:
+    """Put files of batches in the place of others in one Delta commit; give its version.
+
+    Of a table that each batch replaces, only those of the last count. May be repeated and raced as `commit`. Raises
+    Refused if files that go are not in the table, and OutcomeUnknown as `commit`.
+    """
+    table, write = change.write.declared.table, change.write
+
+    def exchanged(log: DeltaTable) -> Change:
+        if write.declared.mode is Mode.REPLACE:
+            newest = newest_in(log, swap.pipeline, table)
+            if newest not in change.come:
+                return Change([], "append")
+            return Change([added(file, write) for file in change.come[newest] if file.records], "overwrite", takes=True)
+        gone = [taken(*file, changes=True) for file in _gone(store.root, log, change)]
+        come = [added(file, write) for files in change.come.values() for file in files if file.records]
+        return Change([*gone, *come], "append", takes=bool(gone))
+
+    return _swapped(store, swap, write, exchanged)
+
+
+def check_held(store_root: str, change: Exchange) -> None:
+    """Raise Refused, with all findings, if files that would go are in the table no more."""
+    if change.write.declared.mode is Mode.REPLACE:
+        return
+    where = folder(store_root, change.write.declared.table)
+    with opened(where) as log:
+        if log is not None:
+            _gone(store_root, log, change)
+        elif any(file.records for _, files in change.gone.values() for file in files):
+            raise Refused(deleted(where))
+
+
+def replace_rows(store: Store, swap: Swap, write: PlannedWrite, files: Sequence[Artefact]) -> int:
+    """Give an upserted table these files and no others in one Delta commit; give its version. Raises as `exchange`."""
+    change = Change([added(file, write) for file in files if file.records], "overwrite", takes=True)
+    return _swapped(store, swap, write, lambda _: change)
+
+
+def restore_rows(store: Store, swap: Swap, write: PlannedWrite, version: int) -> int:
+    """Give an upserted table the files and columns that it had in a version; give the version in which it has them
+    again.
+
+    Raises Refused if one of them was removed since, and as `exchange`.
+    """
+    files, columns = check_version(store.root, write.declared.table, version)
+    change = Change([_again(file) for file in files], "overwrite", takes=True, columns=columns)
+    return _swapped(store, swap, write, lambda _: change)
+
+
+def pass_over(store: Store, swap: Swap, write: PlannedWrite) -> None:
+    """Let nobody carry out in a table, if it is there, what was decided before a swap. Raises as `exchange`."""
+    with opened(folder(store.root, write.declared.table)) as log:
+        if log is None:
+            return
+    _swapped(store, swap, write, lambda log: Change([], "append", columns=log.schema()))
+
+
+def version_with(store_root: str, swap: Swap, table: str) -> int | None:
+    """The version of a table in which a swap is carried out, None if it is not."""
+    with opened(folder(store_root, table)) as log:
+        if log is None:
+            return None
+        version = _version_in(log, swap, table)
+        passed = log.transaction_version(_swaps_of(swap, table)) != swap.number
+        return None if passed and entry_of(log, _metadata(swap)) is None else version
+
+
+def check_version(store_root: str, table: str, version: int) -> tuple[list[dict[str, Any]], Schema]:
+    """The files and columns that a table had in a version. Raises Refused, with all findings, if some files were
+    removed since."""
+    where = folder(store_root, table)
+    with opened_at(where, version) as old:
+        files: list[dict[str, Any]] = pa.table(old.get_add_actions(flatten=True)).to_pylist()
+        columns = old.schema()
+    if gone := Files().missing([f"{where}/{file['path']}" for file in files]):
+        then = "it cannot be taken back any more: run the batches again as they were"
+        raise Refused(
+            *(
+                Finding(
+                    Kind.FILE_GONE,
+                    "the file was removed since",
+                    uri,
+                    then,
+                    about(table=table, version=version, file=uri),
+                )
+                for uri in gone
+            )
+        )
+    return files, columns
+
+
+def _again(file: dict[str, Any]) -> AddAction:
+    """A file that a table had before."""
+    return AddAction(
+        path=file["path"],
+        size=file["size_bytes"],
+        partition_values={RESIDUE: str(file[f"partition.{RESIDUE}"])},
+        modification_time=file["modification_time"],
+        data_change=True,
+        stats=json.dumps({"numRecords": file["num_records"]}),
+    )
+
+
+def _swapped(store: Store, swap: Swap, write: PlannedWrite, change_of: Callable[[DeltaTable], Change]) -> int:
+    table = write.declared.table
+    return carry_out(
+        folder(store.root, table),
+        write,
+        Owner.of(store, swap.pipeline),
+        f"swap {swap.number}",
+        (_swaps_of(swap, table), swap.number),
+        _metadata(swap),
+        lambda log: _version_in(log, swap, table),
+        change_of,
+    )
+
+
+def _version_in(log: DeltaTable, swap: Swap, table: str) -> int | None:
+    newest = log.transaction_version(_swaps_of(swap, table))
+    if newest is None or newest < swap.number:
+        return None
+    entry = entry_of(log, _metadata(swap))
+    return int(entry["version"]) if entry else log.version()
+
+
+def _metadata(swap: Swap) -> dict[str, str]:
+    return {"coset.pipeline": swap.pipeline, "coset.swap": str(swap.number), "coset.digest": digest(swap)}
+
+
+def _swaps_of(swap: Swap, table: str) -> str:
+    """Under which name a table's log counts the swaps of a pipeline."""
+    return application(swap.pipeline, f"{table}:swaps")
+
+
+def _gone(store_root: str, log: DeltaTable, change: Exchange) -> list[tuple[str, int]]:
+    """The files that go. Raises Refused if the table does not have them, nor what they were put together to."""
+    where, held = folder(store_root, change.write.declared.table), held_in(log)
+    return [file for batch, left in change.gone.items() for file in files_held(where, held, batch, *left)]

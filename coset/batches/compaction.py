@@ -1,0 +1,139 @@
+"""Compaction: small files of result tables put together, and files removed that no recent version of a table has.
+
+Of tables that batches append to, those of each batch are put together, so that a backfill can exchange them. Batches
+may be published meanwhile: of two commits that take away the same file, the one that comes second is refused, and made
+again from what there is then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
+from coset.batches.backfills.held import compacted_in, held_in
+from coset.batches.backfills.rows import rows_of
+from coset.batches.backfills.swaps import finish, in_force
+from coset.batches.backfills.tables import taken
+from coset.batches.delta import path_in
+from coset.batches.owners import Owner, check_owner
+from coset.batches.tables import opened
+from coset.sources.files import Files
+from coset.sources.s3 import AGAIN, reaching
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.documents.document import digest_of
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.store import Store
+from partitioning.model.artefact import Artefact
+from partitioning.model.graph import Mode, Write
+from partitioning.model.plan import PlannedWrite
+from partitioning.sections import many
+from partitioning.values import Value
+from spark_jobs.table_schema import folder, table_schema
+
+_OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
+_AGAIN = Retrying(
+    retry=retry_if_exception_type(CommitFailedError),
+    stop=stop_after_attempt(5),
+    wait=wait_random(0.05, 0.5),
+    reraise=True,
+)
+
+
+class Compacted(Value, frozen=True):
+    """What was done to a table: so many of its files became fewer, `made`, and so many old ones were `removed`."""
+
+    table: str
+    files: int
+    made: int
+    removed: int
+
+    def __str__(self) -> str:
+        done = f"{many(self.files, 'file')} became {self.made:,}" if self.files else "nothing to put together"
+        return f"{self.table}: {done}, {many(self.removed, 'old file')} removed"
+
+
+def compact(pipeline: Pipeline, store: Store, keep: timedelta, *, across: bool = False) -> tuple[Compacted, ...]:
+    """Compact the result tables of a pipeline that are there. What they were until so long ago can still be read.
+
+    A swap that somebody left half done is finished first: it takes away files by their names. With `across`, files of
+    several batches are put together, which no backfill can exchange after that. Raises Refused if a table is another
+    pipeline's, and Refused or Unreachable if a log cannot be read or written.
+    """
+    finish(store, pipeline.name)
+    done = (_compacted(pipeline.name, write, store, keep, across=across) for write in pipeline.writes)
+    return tuple(filter(None, done))
+
+
+def _compacted(name: str, write: Write, store: Store, keep: timedelta, *, across: bool) -> Compacted | None:
+    where = folder(store.root, write.table)
+    with opened(where) as table:
+        if table is None:
+            return None
+        check_owner(table, write.table, Owner.here(store, name))
+        within = write.mode is Mode.APPEND and not across
+        files, made = _AGAIN(_within_batches, table, name, write.table, store) if within else _AGAIN(_together, table)
+        # Without `full` only what the log once named is removed, and no file of a batch that is not published.
+        old = table.vacuum(keep // timedelta(hours=1), dry_run=False, enforce_retention_duration=False, full=False)
+        return Compacted(write.table, files, made, len(old))
+
+
+def _together(table: DeltaTable) -> tuple[int, int]:
+    table.update_incremental()
+    figures = table.optimize.compact()
+    return figures["numFilesRemoved"], figures["numFilesAdded"]
+
+
+def _within_batches(table: DeltaTable, pipeline: str, name: str, store: Store) -> tuple[int, int]:
+    """Put the files of each batch together that has several."""
+    table.update_incremental()
+    held, layers = held_in(table).keys(), in_force(store, pipeline)
+    several = Counter(int(match[1]) for match in map(_OF_BATCH.match, held) if match)
+    actions, files = list[AddAction | RemoveAction](), 0
+    for batch in sorted(batch for batch, count in several.items() if count > 1):
+        gone, write = _files(layers.top(batch), batch, name)
+        if len(gone) > 1 and {path_in(file) for file in gone} <= held:
+            files += len(gone)
+            actions += [taken(path_in(file), file.size, changes=False) for file in gone]
+            actions.append(_written(layers.top(batch), batch, write, gone))
+    if actions:
+        table.create_write_transaction(
+            actions, "append", table.schema(), commit_properties=CommitProperties(max_commit_retries=0)
+        )
+    return files, sum(isinstance(action, AddAction) for action in actions)
+
+
+def _files(ledger: Ledger, batch: int, table: str) -> tuple[Sequence[Artefact], PlannedWrite | None]:
+    """The files with a batch's rows of a table. Another pipeline's batch of that number has none here."""
+    plan, verdict = ledger.plan(batch), ledger.verdict(batch)
+    writes = plan.writes() if plan else ()
+    write = next((write for write in writes if write.declared.table == table), None)
+    return [file for file in verdict.rows_of(table) if file.records] if verdict and write else [], write
+
+
+def _written(ledger: Ledger, batch: int, write: PlannedWrite | None, files: Sequence[Artefact]) -> AddAction:
+    """All rows of some files in one new file, whose name says of what."""
+    assert write is not None
+    schema, name = table_schema(write), digest_of("\n".join(file.path for file in files).encode())
+    path = f"{compacted_in(batch, ledger.pipeline)}{name.rpartition(':')[2][:16]}.parquet"
+    uri, arrow = f"{folder(ledger.store.root, write.declared.table)}/{path}", Files()
+    with reaching("the file cannot be written", uri, AGAIN):
+        with (
+            arrow.create(uri) as sink,
+            pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer,
+        ):
+            for batch_of_rows in rows_of([ledger.uri(file.path) for file in files], schema):
+                writer.write_batch(batch_of_rows)
+        with arrow.open(uri) as written:
+            size = written.size()
+    records = sum(file.records for file in files)
+    return AddAction(path, size, {}, time.time_ns() // 1_000_000, False, json.dumps({"numRecords": records}))

@@ -1,0 +1,143 @@
+"""Ends: up to where the published batches of a pipeline have read each stream partition, by its ledger.
+
+Each plan has them. Plans that were made before plans had them do not: there all published plans are asked. What
+somebody let the pipeline forget after a batch, the next one does not know; it is decided by documents, put once.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from msgspec import UNSET
+
+from coset.batches.backfills.swaps import in_force
+from partitioning.commands import Run, Status, Then
+from partitioning.documents.document import decode, encode
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.numbered import numbered
+from partitioning.errors import Conflict, Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, End, Ends, Forgetting, Forgotten, Read, What
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.plan import Plan
+from partitioning.rows import Rows
+from partitioning.sections import many
+from partitioning.values import replace
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the next batch goes on from: the `ends`, without what was `forgotten`."""
+
+    ends: Ends
+    forgotten: tuple[Forgotten, ...] = ()
+
+
+def ends_after(ledger: Ledger, published: Plan | None) -> Ends:
+    """What was read by a published plan and all before it. Raises Refused if one of them is missing."""
+    ends, plan = NOTHING, published
+    while plan is not None:
+        ends = plan.ends.then(ends) if ends.streams else plan.ends
+        plan = ledger.published_before(plan.batch) if plan.remembered is UNSET else None
+    return replace(ends, pipeline=_origin(ledger).pipeline)
+
+
+def ends_before(ledger: Ledger, batch: int) -> Ends:
+    """What a batch has to go on from, by the documents of now; one that a backfill runs again from what it went on
+    from. Raises Refused as `ends_after`."""
+    origin = _origin(ledger)
+    published, first = origin.published_before(batch), origin.plan(batch) if ledger.original else None
+    return ends_after(origin, published).without(first.forgot if first else _forgotten_after(origin, published))
+
+
+def known_after(ledger: Ledger, published: Plan | None) -> Known:
+    """What the batch after a published plan goes on from; of files by the plans whose rows readers see."""
+    origin = _origin(ledger)
+    forgotten = _forgotten_after(origin, published)
+    return Known(_by_files_that_count(origin, ends_after(ledger, published)).without(forgotten), forgotten)
+
+
+def forgettings(ledger: Ledger) -> Iterator[Forgetting]:
+    """All that a pipeline was let forget, oldest first."""
+    return numbered(ledger.store, Forgetting, partial(_key, ledger.pipeline))
+
+
+def forget(ledger: Ledger, stream: str, partition: int | None, what: What, why: str) -> Forgetting:
+    """Let a pipeline forget a stream, or a partition of it: the next batch does not know it any more.
+
+    Raises Refused if a batch is open, or if nothing is known of it; Conflict if somebody else is at it.
+    """
+    pipeline, standing = ledger.pipeline, ledger.standing()
+    if standing.open and standing.plan:
+        what_is = f"batch {standing.plan.batch} is open: it goes on from what was known when it was planned"
+        then: Then = ("finish it first: ", Run(pipeline))
+        raise Refused(
+            Finding(Kind.BATCH_OPEN, what_is, f"pipeline {pipeline!r}", then, about(batch=standing.plan.batch))
+        )
+    known = known_after(ledger, standing.published).ends
+    forgotten, number = _named(known, stream, partition, what), sum(1 for _ in forgettings(ledger))
+    made = Forgetting(pipeline, number, known.batch, forgotten, getpass.getuser(), why, _now())
+    key = _key(pipeline, number)
+    stored = decode(Forgetting, ledger.store.put_new(key, encode(made)), ledger.uri(key))
+    if stored != made or ledger.standing() != standing:
+        what_is = "somebody else planned a batch, or let the pipeline forget something, at the same time"
+        then = ("see whether it is still known, then do it again: ", Status(pipeline))
+        raise Conflict(Finding(Kind.BATCH_OPEN, what_is, ledger.uri(key), then, about(number=number)))
+    return made
+
+
+def _origin(ledger: Ledger) -> Ledger:
+    """The pipeline's own ledger."""
+    return ledger.original or ledger
+
+
+def _forgotten_after(ledger: Ledger, published: Plan | None) -> tuple[Forgotten, ...]:
+    if published is None:
+        return ()
+    return tuple(one for each in forgettings(ledger) if each.after == published.batch for one in each.forgotten)
+
+
+def _named(ends: Ends, stream: str, partition: int | None, what: What) -> tuple[Forgotten, ...]:
+    read = ends.stream(stream)
+    known = [end for end in read.ends if partition in (None, end.partition)] if read else []
+    if not known:
+        named = stream if partition is None else f"{stream}-{partition}"
+        listed = ", ".join(f"{each.name} ({many(len(each.ends), 'partition')})" for each in ends.streams) or "none"
+        what_is, then = f"nothing is known of {named}", f"name a stream that was read: {listed}"
+        raise Refused(Finding(Kind.NAME, what_is, f"pipeline {ends.pipeline!r}", then, about(name=named)))
+    return tuple(Forgotten(_range(stream, end), what) for end in known)
+
+
+def _range(stream: str, end: End) -> OffsetRange:
+    return OffsetRange(StreamPartition(stream, end.partition), min(end.beginning, end.end), end.end)
+
+
+def _by_files_that_count(ledger: Ledger, ends: Ends) -> Ends:
+    """These ends by the files of backfills, where these have taken the place of what a batch has read."""
+    named = {end.batch for read in ends.streams for end in read.ends}
+    exchanged = in_force(ledger.store, ledger.pipeline).exchanged()
+    plans = {batch: Ledger(ledger.store, name).plan(batch) for batch, name in exchanged.items() if batch in named}
+    by_batch = {batch: plan.ends for batch, plan in plans.items() if plan}
+    return replace(ends, streams=tuple(_by_files(read, by_batch) for read in ends.streams)) if by_batch else ends
+
+
+def _by_files(read: Read, by_batch: Mapping[int, Ends]) -> Read:
+    ends = (
+        replace(end, files=other.files)
+        if end.batch in by_batch and (other := by_batch[end.batch].end(read.name, end.partition))
+        else end
+        for end in read.ends
+    )
+    return replace(read, ends=Rows.of(End, ends))
+
+
+def _key(pipeline: str, number: int) -> str:
+    return f"{pipeline}/forgets/{number}.json"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,135 @@
+"""The interpreter: what is to be done for a batch, as a list, and who does it, one after the other.
+
+The command line and tests run this list; the Airflow DAG has a task for each entry of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import assert_never
+
+from coset.batches import steps
+from coset.batches.pace import Pace, Unbound
+from coset.batches.ref import BatchRef
+from coset.batches.runners.runner import Runner
+from coset.batches.turns import CHECK, Turns, group_work
+from partitioning.errors import CosetError, Refused, docs_unwritten
+from partitioning.model.backfill import pipeline_of
+from partitioning.model.failure import together
+from partitioning.model.plan import Plan
+from partitioning.values import Value
+
+
+class RunWave(Value, frozen=True):
+    """Run these task groups, in any order or at once: none reads what another of them leaves."""
+
+    wave: int
+    groups: tuple[int, ...]
+
+
+class Audit(Value, frozen=True):
+    """Make the audit tables from the receipts."""
+
+
+class Check(Value, frozen=True):
+    """Let Great Expectations judge, and decide."""
+
+
+class Publish(Value, frozen=True):
+    """Make rows and offsets visible together."""
+
+
+Step = RunWave | Audit | Check | Publish
+
+# Shows that something is being done, by its name, then the words that were put into the list.
+Show = Callable[[str], AbstractContextManager[list[str]]]
+
+
+def steps_of(plan: Plan) -> tuple[Step, ...]:
+    """What is to be done for a planned batch, in this order; that of a backfill is not published by itself."""
+    publish = () if pipeline_of(plan.pipeline) else (Publish(),)
+    return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), *publish)
+
+
+def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show, pace: Pace | None = None) -> None:
+    """Do all that is to be done for a batch. What is done already is found done.
+
+    Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Raises what a
+    step raises; of a wave, the findings of all its groups; and Refused, before anything runs, if Data Docs could not be
+    written into the folder `docs`.
+    """
+    ledger, plan = batch.load()
+    _check_docs(docs)
+    turns = Turns(ledger, plan)
+    for step in steps_of(plan):
+        match step:
+            case RunWave(_, groups):
+                _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
+            case Audit():
+                with show("audit") as said:
+                    said.append(steps.audit(batch))
+            case Check():
+                with show("check") as said, turns.turn(CHECK, wait=True):
+                    said.append(steps.check(batch, docs))
+            case Publish():
+                with show("publish") as said:
+                    said.append(steps.publish(batch))
+            case _:
+                assert_never(step)
+
+
+def _run_wave(
+    batch: BatchRef, plan: Plan, groups: tuple[int, ...], runner: Runner, turns: Turns, show: Show, pace: Pace
+) -> None:
+    """Run the groups that nobody else is at, then wait for those that somebody is."""
+    busy, errors = list[int](), dict[int, CosetError]()
+
+    def run(number: int) -> None:
+        with kept(number):
+            pace.wait(plan, number)
+            with turns.turn(group_work(number), wait=False) as ours:
+                if ours:
+                    with show(f"run group {number}") as said:
+                        said.extend((runner.group(batch, number), *pace.done(plan, number)))
+                else:
+                    busy.append(number)
+
+    def wait(number: int) -> None:
+        with kept(number), show(f"wait for group {number}") as said, turns.turn(group_work(number), wait=True):
+            said.extend((runner.group(batch, number), *pace.done(plan, number)))
+
+    @contextmanager
+    def kept(number: int) -> Iterator[None]:
+        try:
+            yield
+        except CosetError as error:
+            errors[number] = error
+
+    pool = ThreadPoolExecutor(pace.at_once(runner.at_once))
+    try:
+        deque(pool.map(run, groups), maxlen=0)
+        deque(pool.map(wait, sorted(busy)), maxlen=0)
+    except BaseException:
+        # Ctrl-C or SIGTERM: what runs is ended, because it would be waited for.
+        pace.cancel()
+        turns.cancel()
+        runner.cancel()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    if errors:
+        raise together([errors[number] for number in sorted(errors)])
+
+
+def _check_docs(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Refused(docs_unwritten(folder, error)) from error

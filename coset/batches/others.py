@@ -1,0 +1,194 @@
+"""Others: what somebody else than its pipeline did to the rows of a result table, by the table's log.
+
+Entries are looked at from the last batch but one on: what came before a plan, that plan has judged. Optimising,
+vacuuming and properties change no rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from coset.batches.delta import newest_in
+from coset.batches.tables import Logs, opened, opened_there
+from partitioning.commands import AcceptChanges, Then
+from partitioning.documents.store import Store
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.graph import Mode, Write
+from partitioning.sections import many
+from spark_jobs.table_schema import folder
+
+_ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A version of a table: what its log says of it, and the files that it added and took away with their rows."""
+
+    version: int
+    info: Mapping[str, Any]
+    # The application whose transaction it is; Coset 0.1.0 named a pipeline there only.
+    application: str = ""
+    added: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    removed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def is_batch(self, pipeline: str) -> bool:
+        return self.is_of(pipeline) and ("coset.plan" in self.info or "coset.pipeline" not in self.info)
+
+    def is_of(self, pipeline: str) -> bool:
+        return bool(self.info.get("coset.pipeline", self.application.partition(":")[0]) == pipeline)
+
+    @property
+    def accepts(self) -> int:
+        """Up to which version somebody has said that it is right."""
+        return int(self.info.get(_ACCEPTED, -1))
+
+    @property
+    def is_handed_over(self) -> bool:
+        return _HANDED_OVER in self.info
+
+
+def check_untouched(store: Store, pipeline: str, writes: Sequence[Write], logs: Logs) -> None:
+    """Raise Refused, with every change of others to the rows of these tables that nobody has accepted."""
+    findings = list[Finding]()
+    for write in writes:
+        with opened(folder(store.root, write.table), logs) as table:
+            if table is not None:
+                findings.extend(_changes(store, table, write, pipeline))
+    if findings:
+        raise Refused(*findings)
+
+
+def accept(store: Store, name: str, version: int, *, who: str, why: str) -> None:
+    """Say in a table's log that all is right that was done to it up to a version.
+
+    Raises Refused if there is no such table or version.
+    """
+    where = folder(store.root, name)
+    with opened_there(store.root, name) as table:
+        if not 0 <= version <= table.version():
+            what = f"there is no version {version}: the table has versions 0 to {table.version()}"
+            raise Refused(Finding(Kind.ARGUMENT, what, where, "name one of them", about(version=version)))
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            partition_by=table.metadata().partition_columns,
+            commit_properties=CommitProperties(
+                custom_metadata={_ACCEPTED: str(version), "coset.who": who, "coset.why": why},
+                app_transactions=[Transaction(f"{name}:accepted", version)],
+            ),
+        )
+
+
+def _changes(store: Store, table: DeltaTable, write: Write, pipeline: str) -> Iterator[Finding]:
+    entries, lost = _entries(store, table, write, pipeline)
+    name, where, newest = write.table, table.table_uri.rstrip("/"), table.version()
+    batches = [entry.version for entry in entries if entry.is_batch(pipeline)]
+    others = _still_there(entries, pipeline)
+    accepted = AcceptChanges(name, newest)
+    then: Then = accepted
+    if others and not any(batch > others[0].version for batch in batches):
+        # What is restored is the owner too.
+        handed = {entry.version for entry in entries if entry.is_handed_over}
+        before = next(version for version in range(others[0].version - 1, -1, -1) if version not in handed)
+        restore = f'`DeltaTable("{where}", storage_options=…).restore({before})`'
+        then = (f"take it back: {restore}; or, if it is to stay, ", accepted)
+    for entry in others:
+        what = f"version {entry.version} of the table is none of pipeline {pipeline!r}: {_told(entry)}"
+        yield Finding(Kind.TABLE_CHANGED, what, where, then, about(table=name, version=entry.version))
+    if lost is not None:
+        what = f"the log has lost version {lost}, so nobody can tell what others did to the table"
+        look = ("look at its rows; if they are right, ", accepted)
+        yield Finding(Kind.TABLE_CHANGED, what, where, look, about(table=name, lost=lost))
+
+
+def _entries(store: Store, table: DeltaTable, write: Write, pipeline: str) -> tuple[list[_Entry], int | None]:
+    """The entries to look at, oldest first; and the version that is gone, if it is gone before any batch was found.
+
+    Who hands a table over says that its rows are right. A pipeline that has upserted to it before is told of them all
+    the same: what it keeps does not know of them, and would write over them.
+    """
+    handing_settles = write.mode is not Mode.UPSERT or newest_in(table, pipeline, write.table) is None
+    found, settled, batches = list[_Entry](), -1, 0
+    for version in range(table.version(), -1, -1):
+        if version <= settled or batches == 2:
+            break
+        data = store.get(f"tables/{write.table}/_delta_log/{version:020}.json")
+        if data is None:
+            return found[::-1], None if batches else version
+        entry = _entry(version, data)
+        found.append(entry)
+        batches += entry.is_batch(pipeline)
+        settled = max(settled, entry.accepts, version if handing_settles and entry.is_handed_over else -1)
+    return [entry for entry in found[::-1] if entry.version > settled], None
+
+
+def _entry(version: int, data: bytes) -> _Entry:
+    actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    info: Mapping[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    entry = _Entry(version, info, next((action["txn"]["appId"] for action in actions if "txn" in action), ""))
+    for action in actions:
+        for kind, files in (("add", entry.added), ("remove", entry.removed)):
+            if action.get(kind, {}).get("dataChange"):
+                files[action[kind]["path"]] = action[kind]
+    return entry
+
+
+def _still_there(entries: Sequence[_Entry], pipeline: str) -> list[_Entry]:
+    """Those of others whose changes were neither taken back nor written over by a batch, oldest first."""
+    added, removed = dict[str, _Entry](), dict[str, _Entry]()
+    for entry in entries:
+        if entry.is_of(pipeline):
+            _write_over(entry, added, removed)
+            continue
+        for path in entry.removed:
+            if added.pop(path, None) is None:
+                removed[path] = entry
+        for path in entry.added:
+            if removed.pop(path, None) is None:
+                added[path] = entry
+    left = {entry.version: entry for entry in (*added.values(), *removed.values())}
+    return [left[version] for version in sorted(left)]
+
+
+def _write_over(entry: _Entry, added: dict[str, _Entry], removed: dict[str, _Entry]) -> None:
+    """What a batch or a swap leaves of the changes of others before it."""
+    for path in entry.removed:
+        added.pop(path, None)
+    if entry.info.get("operationParameters", {}).get("mode") != "Overwrite":
+        return
+    written = {_partition(file) for file in (*entry.added.values(), *entry.removed.values())}
+    for path, other in list(removed.items()):
+        if _partition(other.removed[path]) in written:
+            del removed[path]
+
+
+def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((file.get("partitionValues") or {}).items()))
+
+
+def _told(entry: _Entry) -> str:
+    """What an entry says of itself: RESTORE, at 2026-01-02 03:04, by delta-rs; 1 file with 10 rows added, 2 removed."""
+    info = entry.info
+    mode = info.get("operationParameters", {}).get("mode") if info.get("operation") == "WRITE" else None
+    said = [f"{info.get('operation', 'something')}{f' ({mode})' if mode else ''}"]
+    if "coset.plan" in info:
+        said = [f"batch {info['coset.plan']} of pipeline {info['coset.pipeline']!r}"]
+    if stamp := info.get("timestamp"):
+        said.append(f"at {datetime.fromtimestamp(stamp / 1000, UTC):%Y-%m-%d %H:%M} UTC")
+    if by := info.get("userName") or info.get("engineInfo"):
+        said.append(f"by {by}")
+    return f"{', '.join(said)}; {_files(entry.added)} added, {_files(entry.removed)} removed"
+
+
+def _files(files: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files.values()]
+    known = [count for count in rows if count is not None]
+    return many(len(files), "file") + (f" with {many(sum(known), 'row')}" if known and len(known) == len(rows) else "")

@@ -1,0 +1,130 @@
+"""Task groups as jobs on a Spark server that stays (Spark Connect), so that none waits for Spark to start."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from threading import Lock
+from types import TracebackType
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.session import SparkSession
+
+from coset.batches.ref import BatchRef
+from coset.batches.runners.connection import Gone, check_address, connected, connected_to, is_gone
+from coset.batches.runners.jobs import Jobs
+from coset.batches.runners.reach import check_reach
+from coset.batches.runners.spark_server import LOG_SETTING
+from coset.batches.runners.spark_submit import SparkSubmit
+from partitioning.documents.locations import LocationIdProvider
+from partitioning.errors import CosetError
+from spark_jobs.group import MEMORY, Work, answer, group_name, pieces, run_group
+from spark_jobs.location import ENVIRONMENT, NamedLocation
+from spark_jobs.on_connect import cores_of, run_orders
+from spark_jobs.on_spark import job_failed
+
+
+class Connect:
+    """Runs each group as a job of the server at `address`; where the server is gone, submits it to `master` instead.
+
+    `token` is what the server was started with, if not SPARK_CONNECT_AUTHENTICATE_TOKEN of the environment; `location`
+    is where it is, if that is another place than here.
+    """
+
+    # A group may have fewer tasks than there are cores.
+    at_once = 4
+
+    def __init__(
+        self,
+        address: str,
+        memory: str = MEMORY,
+        token: str | None = None,
+        master: str = "local[*]",
+        location: str | None = None,
+    ) -> None:
+        check_address(address)
+        self._address = address
+        self._memory = memory
+        self._answer = partial(answer, memory=memory)
+        self._token = token
+        self._where: LocationIdProvider = NamedLocation(location) if location else ENVIRONMENT
+        self._submit = SparkSubmit(master, memory)
+        self._submitting = Lock()
+        # By this name the jobs of this runner, and no others, can be ended.
+        self._tag = f"coset-{secrets.token_hex(8)}"
+        self._jobs = Jobs()
+        # Those of groups with steps on DataFrames.
+        self._sessions: set[str] = set()
+
+    def __enter__(self) -> Connect:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left open between groups."""
+
+    def group(self, batch: BatchRef, number: int) -> str:
+        check_reach(batch, self._address)
+        ledger, plan = batch.load()
+        name = group_name(plan, number)
+        try:
+            return run_group(
+                ledger,
+                plan,
+                number,
+                lambda work: self._run(work, name),
+                lambda: self._dataframes(name),
+                self._memory,
+                self._where,
+            )
+        except Gone as gone:
+            with self._submitting:
+                return f"{gone}; submitted instead: {self._submit.group(batch, number)}"
+
+    def cancel(self) -> None:
+        self._submit.cancel()
+        self._jobs.end(self._interrupt)
+
+    def _interrupt(self) -> None:
+        # Over a connection of its own: a signal may have interrupted somebody who was using another.
+        with suppress(Gone, CosetError, PySparkException), connected(self._address, self._token) as spark:
+            spark.interruptTag(self._tag)
+        for session in tuple(self._sessions):
+            opened = connected_to(session, self._address, self._token)
+            with suppress(Gone, CosetError, PySparkException), opened as spark:
+                spark.interruptAll()
+
+    def _run(self, work: Work, name: str) -> Sequence[bytes]:
+        with self._job(connected(self._address, self._token), name) as spark:
+            spark.addTag(self._tag)
+            return run_orders(spark, pieces(work, cores_of(spark)), self._answer)
+
+    @contextmanager
+    def _dataframes(self, name: str) -> Iterator[SparkSession]:
+        session = str(uuid4())
+        with self._job(connected_to(session, self._address, self._token), name) as spark:
+            self._sessions.add(session)
+            # Spark's functions ask for it, in this thread; it is forgotten when it ends.
+            SparkSession._active_session.session = spark
+            try:
+                yield spark
+            finally:
+                self._sessions.discard(session)
+
+    @contextmanager
+    def _job(self, opened: AbstractContextManager[SparkSession], name: str) -> Iterator[SparkSession]:
+        """A session, while the server works at the group of that name. Raises Gone if the server goes away."""
+        with self._jobs.waiting_for(name), opened as spark:
+            log: str | None = f"on the host of {self._address}"
+            try:
+                log = spark.conf.get(LOG_SETTING, log)
+                self._jobs.check(name)
+                yield spark
+            except PySparkException as error:
+                if is_gone(error):
+                    raise Gone(f"the Spark server {self._address} went away") from None
+                raise job_failed(error, name, f"the Spark server's log, {log}") from None

@@ -1,0 +1,70 @@
+"""Makes the class archive by starting Spark once, with all that the runners use of it.
+
+`make setup` calls it: python -m coset.batches.runners.rehearsal
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from coset.batches.runners.class_archive import FOLDER, archive_file, making_option, outdated
+from coset.batches.runners.connection import Gone, connected
+from coset.batches.runners.ports import free_ports
+from coset.batches.runners.spark import application
+from coset.batches.runners.spark_server import TOKEN, listening_on
+from coset.batches.runners.spark_settings import configuration, environment, log_file
+from partitioning.errors import CosetError
+from spark_jobs.group import answer, pieces
+from spark_jobs.on_connect import run_orders
+from spark_jobs.on_spark import tasks_of
+
+_MASTER = "local[1]"
+# What a task answers does not matter here.
+_NO_ORDER = b"{}"
+
+
+def make_archive(folder: Path = FOLDER) -> str:
+    """Make the archive unless it is there; a sentence on what was done. Spark starts without one too, only slower."""
+    archive = archive_file(os.environ | environment(), folder)
+    if archive is None:
+        return "No class archive is made: there is no Java, or it does not say which version it is"
+    if archive.exists():
+        return f"The class archive is there: {archive}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in outdated(folder):
+        old.unlink()
+    log = log_file("rehearsal")
+    with tempfile.TemporaryDirectory(dir=folder) as workshop:
+        unfinished = Path(workshop) / archive.name
+        try:
+            _rehearse(unfinished, log)
+            unfinished.replace(archive)
+        except (PySparkException, Py4JError, CosetError, Gone, OSError) as error:
+            return f"No class archive is made: {error}; see {log}"
+    log.unlink()
+    return f"The class archive is made: {archive}"
+
+
+def _rehearse(archive: Path, log: Path) -> None:
+    """Run one job in an application, and one on a Spark server, in one JVM that leaves the archive when it ends."""
+    (port,), token = free_ports(1), secrets.token_urlsafe(32)
+    os.environ.update({**environment(), TOKEN: token})
+    settings = {
+        **configuration(_MASTER, making_option(archive)),
+        **listening_on(port),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    }
+    with application(_MASTER, settings, log) as spark:
+        tasks_of(spark, "rehearsal", str(log))([[_NO_ORDER]])
+        with connected(f"sc://127.0.0.1:{port}", token) as client:
+            run_orders(client, pieces([[_NO_ORDER]], 1), answer)
+
+
+if __name__ == "__main__":
+    print(make_archive())

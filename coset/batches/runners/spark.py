@@ -1,0 +1,138 @@
+"""Task groups in one Spark application for all of them: a Spark job for each, several at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+
+from coset.batches.ref import BatchRef
+from coset.batches.runners.jobs import Jobs
+from coset.batches.runners.reach import check_reach
+from coset.batches.runners.shipped import Shipped
+from coset.batches.runners.spark_settings import configuration, environment, log_file
+from partitioning.errors import CosetError, Finding, about
+from partitioning.kinds import Kind
+from spark_jobs.group import MEMORY, Work, group_name, run_group
+from spark_jobs.on_spark import dataframes, tasks_of, with_store
+
+if TYPE_CHECKING:  # few groups need it
+    from pyspark.sql import SparkSession
+
+
+class Spark:
+    """Runs groups in an application of its own, which is started when the first of them has something to run."""
+
+    # A group may have fewer tasks than there are cores.
+    at_once = 4
+
+    def __init__(self, master: str, memory: str = MEMORY) -> None:
+        self._master = master
+        self._memory = memory
+        self._jobs = Jobs()
+        self._lock = Lock()
+        self._started: SparkContext | None = None
+        self._log: Path | None = None
+        self._log_is_named = False
+        self._ends = ExitStack()
+
+    def __enter__(self) -> Spark:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ends.close()
+        if self._log is not None and not self._log_is_named:
+            self._log.unlink()
+
+    def group(self, batch: BatchRef, number: int) -> str:
+        check_reach(batch, self._master)
+        ledger, plan = batch.load()
+        name = group_name(plan, number)
+        return run_group(
+            ledger, plan, number, lambda work: self._run(work, name), lambda: self._dataframes(name), self._memory
+        )
+
+    def cancel(self) -> None:
+        self._jobs.end(self._end_jobs)
+
+    def _end_jobs(self) -> None:
+        if self._started is not None:
+            self._started.cancelAllJobs()
+
+    def _run(self, work: Work, name: str) -> Sequence[bytes]:
+        with self._job(name) as (spark, log):
+            return tasks_of(spark, name, log, self._memory)(work)
+
+    @contextmanager
+    def _dataframes(self, name: str) -> Iterator[SparkSession]:
+        with self._job(name) as (spark, log), dataframes(spark, name, log) as session:
+            yield session
+
+    @contextmanager
+    def _job(self, name: str) -> Iterator[tuple[SparkContext, str]]:
+        """The application, while it works at the group of that name, and where its log is."""
+        self._jobs.check(name)
+        spark, log = self._application()
+        try:
+            with self._jobs.waiting_for(name):
+                yield spark, f"Spark's log, {log}"
+        except CosetError:
+            self._log_is_named |= not self._jobs.cancelled
+            raise
+
+    def _application(self) -> tuple[SparkContext, Path]:
+        """The application that runs, or a new one; and its log."""
+        with self._lock:
+            self._log = self._log or log_file("spark")
+            if self._started is None:
+                archive = Shipped().archive()
+                os.environ.update(environment())
+                try:
+                    self._started = self._ends.enter_context(
+                        application(self._master, configuration(self._master), self._log)
+                    )
+                    if archive:
+                        self._started.addPyFile(archive)
+                except (PySparkException, Py4JError, OSError) as error:
+                    self._log_is_named = True
+                    lines = str(error).strip().splitlines() or [repr(error)]
+                    where = f"master {self._master}"
+                    raise CosetError(
+                        Finding(
+                            Kind.SPARK,
+                            f"Spark cannot start: {lines[0]}",
+                            where,
+                            f"see Spark's log, {self._log}",
+                            about(master=self._master),
+                        )
+                    ) from error
+            return self._started, self._log
+
+
+@contextmanager
+def application(master: str, settings: Mapping[str, str], log: Path) -> Iterator[SparkContext]:
+    """A Spark application, whose driver's JVM writes to a log file; it ends with this process, however that ends."""
+    conf = SparkConf().setMaster(master).setAppName("coset").setAll(list(settings.items()))
+    with log.open("ab") as to:
+        java = launch_gateway(conf, {"stdout": to, "stderr": to})  # type: ignore[no-untyped-call]
+    try:
+        with SparkContext(conf=with_store(conf), gateway=java) as spark:
+            yield spark
+    finally:
+        java.shutdown()
+        # It reads there until nobody can write any more.
+        java.proc.stdin.close()
+        java.proc.wait()
+        # PySpark would give the next application the JVM that has ended.
+        SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,103 @@
+"""A second look at gaps: whether nothing lies there, asked of the store or the broker anew by others than the readers.
+
+Landed files are listed again; of a topic another consumer asks for the first record from the beginning of a gap on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import assert_never
+
+from coset.sources.second_look import files_in
+from partitioning.model.gaps import Explained, planned_gaps
+from partitioning.model.offsets import Span
+from partitioning.model.plan import Plan, PlannedStream
+from partitioning.model.receipt import PartitionReceipt, TaskReceipt
+from partitioning.model.sources import KafkaSource, LandedSource
+
+# Of a topic's partition, into so many gaps: each costs a request.
+LOOKED_INTO = 50
+
+
+def second_look(plan: Plan, tasks: Iterable[TaskReceipt]) -> Iterator[dict[str, object]]:
+    """A row for each stream partition with gaps: how many there are, into how many it was looked, what was found there.
+
+    What somebody accepted as lost is not looked for. Of tasks of a version that did not name gaps, nobody knows how
+    many there are. Raises Refused and Unreachable as stores and brokers answer.
+    """
+    seen: dict[tuple[str, int], list[PartitionReceipt]] = {}
+    for task in tasks:
+        for each in task.partitions:
+            seen.setdefault((each.input, each.partition), []).append(each)
+    for stream in plan.streams:
+        match stream.declared.origin:
+            case LandedSource():
+                yield from _landed(plan, stream)
+            case KafkaSource() as source:
+                yield from _from_broker(stream, source, seen)
+            case _:
+                assert_never(stream.declared.origin)
+
+
+def _landed(plan: Plan, stream: PlannedStream) -> Iterator[dict[str, object]]:
+    partitions = [planned for planned in stream.partitions if planned.missing]
+    gaps = {
+        planned.partition: [
+            Span(gap.offsets.start, gap.offsets.end)
+            for gap in planned_gaps(plan, stream.declared, planned)
+            if gap.file is None and gap.explained is not Explained.ACCEPTED
+        ]
+        for planned in partitions
+    }
+    found: dict[int, list[tuple[int, str]]] = {}
+    for number, start, uri in files_in(stream.declared, partitions, gaps):
+        found.setdefault(number, []).append((start, uri))
+    for number, wanted in gaps.items():
+        if wanted:
+            there = sorted(found.get(number, ()))
+            first = f"{there[0][1]}, from offset {there[0][0]:,} on" if there else None
+            yield _row(stream, number, len(wanted), len(wanted), len(there), first)
+
+
+def _from_broker(
+    stream: PlannedStream, source: KafkaSource, seen: Mapping[tuple[str, int], Sequence[PartitionReceipt]]
+) -> Iterator[dict[str, object]]:
+    from coset.sources.kafka.second_look import first_records  # noqa: PLC0415  few streams are read from brokers
+
+    read = {planned.partition: seen.get((stream.name, planned.partition), ()) for planned in stream.partitions}
+    named = {number: [each.gaps for each in receipts if each.gaps] for number, receipts in read.items()}
+    gaps = {
+        number: _spread(sorted({(gap.start, gap.end) for each in some for gap in each.some}))
+        for number, some in named.items()
+    }
+    wanted = {number: some for number, some in gaps.items() if some}
+    looked = first_records(source, stream.name, wanted) if wanted else {}
+    for number, receipts in read.items():
+        if any(
+            each.reached is not None and each.gaps is None and each.read < each.end - each.start for each in receipts
+        ):
+            yield _row(stream, number, None, 0, 0, None)
+        elif number in wanted:
+            answers = looked.get(number, ())
+            there = [first for gap, first in answers if first is not None and first < gap.end]
+            count = max(len(wanted[number]), *(each.count for each in named[number]))
+            first = f"offset {there[0]:,} in {source.uri(stream.name, number)}" if there else None
+            yield _row(stream, number, count, len(answers), len(there), first)
+
+
+def _unsaid(seen: PartitionReceipt) -> bool:
+    """Whether a task read fewer records than offsets, and does not say where."""
+    return seen.reached is not None and seen.gaps is None and seen.read < seen.end - seen.start
+
+
+def _spread(gaps: Sequence[tuple[int, int]]) -> list[Span]:
+    """No more of them than are looked into, from all over the range, the last among them."""
+    every = -(-len(gaps) // LOOKED_INTO) or 1
+    return [Span(*gap) for gap in list(gaps)[::-1][::every][::-1]]
+
+
+def _row(
+    stream: PlannedStream, number: int, gaps: int | None, looked: int, found: int, first: str | None
+) -> dict[str, object]:
+    figures = {"gaps": gaps, "looked": looked, "found": found, "first": first}
+    return {"stream": stream.name, "partition": number} | figures

@@ -1,0 +1,170 @@
+"""Commands for backfills: previewed, run, compared, put in place, taken back."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.cli.app import (
+    AsJson,
+    BeginAnew,
+    Docs,
+    GoOn,
+    Groups,
+    Master,
+    Memory,
+    Named,
+    RunnerOption,
+    SchemeTexts,
+    SettingsFile,
+    StoreRoot,
+    app,
+    root_of,
+    settings_of,
+)
+from coset.cli.output import Command
+from partitioning.errors import Finding, Refused
+from partitioning.kinds import Kind
+from partitioning.numbers import GROUPS, MINUTES
+
+
+class Input(StrEnum):
+    """Of which landed files a backfill runs its batches: those that they have read, or those that there are now."""
+
+    PLANNED = "planned"
+    REPAIRED = "repaired"
+
+
+@app.command(cls=Command)
+def backfill(
+    pipeline: Named,
+    first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again.")] = None,
+    last: Annotated[int | None, typer.Option("--to", min=0, help="The last one; that alone, if not given.")] = None,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="All later ones too: they go on from what earlier ones keep.")
+    ] = False,
+    store: StoreRoot = None,
+    scheme: SchemeTexts = None,
+    groups: Groups = None,
+    settings: SettingsFile = None,
+    begin_anew: BeginAnew = None,
+    go_on: GoOn = None,
+    given: Annotated[
+        Input,
+        typer.Option("--input", help="repaired: of the files that hold the offsets now, not of those that were read."),
+    ] = Input.PLANNED,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
+    at_once: Annotated[
+        int | None, typer.Option("--groups-at-once", help="At most so many task groups at once.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--window", metavar="HOURS", help="When task groups may start: 22:00-06:00 Europe/Berlin, or UTC."
+        ),
+    ] = None,
+    live: Annotated[
+        int, typer.Option("--wait-for-live", help="Wait at most so many minutes for a live batch that is open.")
+    ] = 30,
+    pause: Annotated[int | None, typer.Option("--pause", help="Let the backfill of this number start no more.")] = None,
+    resume: Annotated[int | None, typer.Option("--resume", help="Go on with the backfill of this number.")] = None,
+    cancel: Annotated[
+        int | None, typer.Option("--cancel", help="Give the backfill of this number up, and remove its files.")
+    ] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only say what would be run. Stores nothing.")] = False,
+    kind: RunnerOption = None,
+    master: Master = "local[*]",
+    memory: Memory = "1GB",
+    docs: Docs = Path(".coset/docs"),
+    as_json: AsJson = False,
+) -> None:
+    """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
+    from coset.batches.backfills.hours import Hours
+    from coset.cli import backfills
+
+    if sum(number is not None for number in (first, pause, resume, cancel)) != 1:
+        where = "--from, --pause, --resume, --cancel"
+        raise Refused(
+            Finding(Kind.ARGUMENT, "it is not said what to do with which backfill", where, "give one of them")
+        )
+    root = root_of(store)
+    if pause is not None:
+        backfills.pause(pipeline, root, pause, why, as_json=as_json)
+        return
+    if cancel is not None:
+        backfills.cancel(pipeline, root, cancel, why, as_json=as_json)
+        return
+    if at_once is not None:
+        GROUPS.check(at_once, "--groups-at-once")
+    MINUTES.check(live, "--wait-for-live")
+    limits = backfills.Limits(at_once, Hours.parse(window) if window else None, live)
+    runs = runner(kind or RunnerKind.at(master), master, memory)
+    if resume is not None:
+        backfills.resume(pipeline, root, resume, limits, runs, docs, as_json=as_json)
+    if first is not None:
+        to = None if cascade else first if last is None else last
+        asked = backfills.Asked(
+            first,
+            to,
+            settings_of(scheme, groups, None, settings, begin_anew=begin_anew, go_on=go_on),
+            why,
+            given is Input.REPAIRED,
+        )
+        if preview:
+            backfills.preview(pipeline, root, asked, as_json=as_json)
+        else:
+            backfills.begin(pipeline, root, asked, limits, runs, docs, as_json=as_json)
+
+
+@app.command(cls=Command)
+def backfills(
+    pipeline: Named,
+    store: StoreRoot = None,
+    number: Annotated[int | None, typer.Option("--number", help="One backfill, and its comparison.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the backfills and which of them readers see; or show the comparison of one."""
+    from coset.cli import backfills
+
+    backfills.listed(pipeline, root_of(store), number, as_json=as_json)
+
+
+@app.command(cls=Command)
+def swap(
+    pipeline: Named,
+    number: Annotated[int, typer.Argument(help="The number of the backfill.")],
+    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that was looked at.")],
+    store: StoreRoot = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Put the rows of a backfill in the place of those that readers see: one commit for each table."""
+    from coset.cli import backfills
+
+    backfills.swap(pipeline, root_of(store), number, approve, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def undo(
+    pipeline: Named,
+    number: Annotated[int, typer.Argument(help="The number of the backfill.")],
+    store: StoreRoot = None,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take a backfill back: readers see the rows that there were before it."""
+    from coset.cli import backfills
+
+    backfills.undo(pipeline, root_of(store), number, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def gaps(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
+    """Name the offsets that no published batch holds, and the command that takes them."""
+    from coset.cli import backfills
+
+    backfills.gaps(pipeline, root_of(store), as_json=as_json)

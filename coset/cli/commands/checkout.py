@@ -1,0 +1,36 @@
+"""Commands that a clone of Coset has and a wheel has not: what they start is in the clone's folder `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coset.cli.app import app
+from coset.cli.output import Command
+
+
+@app.command(cls=Command)
+def demo(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+) -> None:
+    """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
+    from demo import demo
+
+    demo.run(home)
+
+
+@app.command(cls=Command)
+def serve(
+    home: Annotated[
+        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
+    ] = Path(".coset"),
+    airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
+) -> None:
+    """Keep the demo's S3 server and a Spark server running, to look around and to run pipelines; Ctrl-C ends them."""
+    from demo import demo
+
+    demo.serve(home, airflow=airflow)

@@ -1,0 +1,114 @@
+"""Commands for upkeep."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coset.batches.runners.choice import RunnerKind, runner
+from coset.cli.app import AsJson, Master, Memory, Named, RunnerOption, StoreRoot, app, root_of
+from coset.cli.output import Command
+from partitioning.model.ends import What
+from partitioning.numbers import DAYS
+
+
+@app.command(cls=Command)
+def clean(
+    pipeline: Named,
+    store: StoreRoot = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the files of decided batches that no verdict names: of runs that were cut off, or came second."""
+    from coset.cli import batches
+
+    batches.clean(pipeline, root_of(store), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(cls=Command)
+def compact(
+    pipeline: Named,
+    store: StoreRoot = None,
+    keep_days: Annotated[
+        int, typer.Option("--keep-days", help="What tables were in so many days can still be read.")
+    ] = 7,
+    across: Annotated[
+        bool,
+        typer.Option("--across-batches", help="Files of several batches too: no backfill can exchange these then."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put small files of the result tables together, and remove those that no version of the last days has."""
+    from coset.cli import batches
+
+    batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
+
+
+@app.command(cls=Command)
+def restore(
+    pipeline: Named,
+    store: StoreRoot = None,
+    kind: RunnerOption = None,
+    master: Master = "local[*]",
+    memory: Memory = "1GB",
+    as_json: AsJson = False,
+) -> None:
+    """Make state anew that was lost, by running again the batches that left it. What is there stays as it is."""
+    from coset.cli import state
+
+    state.restore(pipeline, root_of(store), runner(kind or RunnerKind.at(master), master, memory), as_json=as_json)
+
+
+@app.command("hand-over", cls=Command)
+def hand_over(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
+    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the pipeline that is to have it.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    before: Annotated[
+        str | None,
+        typer.Option("--from", metavar="PIPELINE", help="The pipeline that it belongs to, if it belongs to any."),
+    ] = None,
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a result table to another pipeline: only that one plans for it and publishes to it from then on."""
+    from coset.cli import tables
+
+    tables.hand_over(table, root_of(store), before, to, why, as_json=as_json)
+
+
+@app.command("accept-changes", cls=Command)
+def accept_changes(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
+    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version that is right.")],
+    why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let the changes stay that others made to the rows of a result table: batches go on from there."""
+    from coset.cli import tables
+
+    tables.accept_changes(table, root_of(store), up_to, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def forget(
+    pipeline: Named,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="This partition of it alone.")] = None,
+    keep_offsets: Annotated[
+        bool,
+        typer.Option(
+            "--keep-offsets", help="Only of which files or topic it was read: go on with what lies there now."
+        ),
+    ] = False,
+    why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget how far a stream was read, so that it is read from its beginning when it is read next."""
+    from coset.cli.ends import show_forget
+
+    what = What.SOURCE if keep_offsets else What.POSITION
+    show_forget(pipeline, root_of(store), stream, partition, what, why, as_json=as_json)

@@ -1,0 +1,128 @@
+"""Diff on the command line: two plans side by side, by batch number, `next`, file or URI. Nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import to_builtins
+
+from coset.batches.planning import preview
+from coset.cli import pipelines
+from coset.cli.output import show, show_json, show_table
+from coset.cli.plans import stored_plan
+from partitioning.authoring.settings import Settings
+from partitioning.diff.diff import Diff, diff, diff_sections
+from partitioning.documents.document import decode, digest, unpack
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused, about
+from partitioning.explain.reasons import move_reason
+from partitioning.kinds import Kind
+from partitioning.model.plan import Plan
+
+_NEXT = "next"
+_USAGE = "write `coset diff PIPELINE 3 4`, `coset diff PIPELINE 3 next` or `coset diff old.json.gz new.json.gz`"
+
+
+def compare_batches(named: str, old: str, new: str, root: str, settings: Settings, *, as_json: bool) -> None:
+    """Print what differs between two batches of a pipeline; `new` may be `next`, what would be planned now.
+
+    Raises Refused if there is no such batch.
+    """
+    pipeline, store = pipelines.load(named), store_at(root)
+    ledger = Ledger(store, pipeline.name)
+    before = stored_plan(ledger, _number(old))
+    if new != _NEXT:
+        _show(before, stored_plan(ledger, _number(new)), as_json=as_json)
+        return
+    taken = preview(pipeline, store, settings)
+    if taken.plan is not None:
+        _show(before, taken.plan, as_json=as_json)
+    elif as_json:
+        show_json({"sentences": [taken.sentence]})
+    else:
+        show(taken.sentence)
+
+
+def compare_files(old: str, new: str, *, as_json: bool) -> None:
+    """Print what differs between two stored plans, each a file or an S3 URI. Raises Refused if one is not there."""
+    _show(_read(old), _read(new), as_json=as_json)
+
+
+def misused(words: Sequence[str]) -> Refused:
+    """What to raise for anything but two plans, or a pipeline and two batches."""
+    return Refused(
+        Finding(
+            Kind.ARGUMENT,
+            f"{len(words)} names are not two plans to compare",
+            " ".join(words),
+            _USAGE,
+            about(words=len(words)),
+        )
+    )
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise Refused(Finding(Kind.ARGUMENT, f"{text!r} is no batch number", "OLD NEW", _USAGE, about(text=text)))
+    return int(text)
+
+
+def _read(named: str) -> Plan:
+    root, _, key = named.rpartition("/")
+    try:
+        data = store_at(root).get(key) if "://" in named else Path(named).read_bytes()
+    except OSError as error:
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNKNOWN,
+                f"there is no plan {named!r}: {error.strerror}",
+                named,
+                _USAGE,
+                about(named=named),
+            )
+        ) from error
+    if data is None:
+        raise Refused(
+            Finding(
+                Kind.BATCH_UNKNOWN,
+                "there is no such plan",
+                named,
+                "use the URI that `coset explain` shows",
+                about(named=named),
+            )
+        )
+    return decode(Plan, unpack(data, named) if named.endswith(".gz") else data, named)
+
+
+def _show(before: Plan, now: Plan, *, as_json: bool) -> None:
+    differences = diff(before, now)
+    if as_json:
+        show_json(_document(differences, before, now))
+        return
+    show(f"{_name(before)} → {_name(now)}", "")
+    for section in diff_sections(differences):
+        show_table(section.title, section.columns, section.rows, section.notes)
+
+
+def _name(plan: Plan) -> str:
+    return f"{plan.pipeline}, batch {plan.batch} ({digest(plan)})"
+
+
+def _document(differences: Diff, before: Plan, now: Plan) -> dict[str, Any]:
+    """The diff as plain data. Shares are exact fractions."""
+    return {
+        "before": {"pipeline": before.pipeline, "batch": before.batch, "digest": digest(before)},
+        "now": {"pipeline": now.pipeline, "batch": now.batch, "digest": digest(now)},
+        "sentences": differences.sentences,
+        "states": to_builtins(differences.states),
+        "changes": to_builtins(differences.changes),
+        "handovers": to_builtins(differences.handovers, enc_hook=str),
+        "moves": [
+            {"task": str(move.task), "before": move.before, "now": move.now, "why": move_reason(move.why)}
+            for move in differences.moves
+        ],
+        "results": to_builtins(differences.results),
+    }

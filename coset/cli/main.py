@@ -1,0 +1,39 @@
+"""The `coset` command: from plans to published batches, and what is around them; `--help` lists it."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from pathlib import Path
+
+from coset.cli import interrupts
+
+with interrupts.put_off():
+    from coset.cli import open_files, streams
+    from coset.cli.app import app
+
+    # In the order in which they are listed.
+    from coset.cli.commands import batches, backfills, upkeep  # isort: skip
+
+    if Path(__file__).parents[2].joinpath("demo", "demo.py").is_file():
+        from coset.cli.commands import checkout
+
+__all__ = ["app", "backfills", "batches", "checkout", "main", "upkeep"]
+
+
+def main() -> None:
+    """The entry point of the `coset` command."""
+    # Importing makes many objects that stay: to look for garbage among them, at Python's usual pace, takes a second.
+    gc.set_threshold(50_000, 20, 100)
+    streams.take_over()
+    interrupts.hold_while_importing()
+    open_files.raise_limit()
+    # So that a terminated command, too, ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    with interrupts.told_by_the_exit_code():
+        app()
+
+
+if __name__ == "__main__":
+    main()

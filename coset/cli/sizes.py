@@ -1,0 +1,292 @@
+"""Sizes on the command line: schemes compared, what is proposed and why, and hot keys. Nothing is stored.
+
+What is proposed may be written to a settings file, for the next batch to be planned by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coset.batches.ends import known_after
+from coset.batches.history import history
+from coset.cli import pipelines
+from coset.cli.candidates import Basis, Compared, Row, basis, compare
+from coset.cli.output import show, show_json, show_table
+from partitioning.authoring.settings import Settings
+from partitioning.authoring.toml import to_toml
+from partitioning.documents.ledger import Ledger
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.plan import Plan
+from partitioning.model.schemes import Scheme
+from partitioning.model.statistics import Statistics
+from partitioning.sections import many, percent, size
+from partitioning.sizing.footprint import Footprint
+from partitioning.sizing.hotkeys import HotKey, hot_keys
+from partitioning.sizing.hotpartitions import HotPartition
+from partitioning.sizing.proposal import Proposal, Targets
+from partitioning.sizing.workload import LEFT
+
+# How many batches back the proposal looks, if no longer cool-down is asked for.
+_BATCHES = 10
+_MOST_HOT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Schemes to compare beside those that always are, what tasks should have to do, and where to write a proposal."""
+
+    schemes: Sequence[str]
+    targets: Targets
+    write: Path | None = None
+
+
+def schemes(named: str, root: str, settings: Settings, asked: Asked, *, as_json: bool) -> None:
+    """Compare schemes on what the next batch would read; else on what the open or last batch reads."""
+    targets = asked.targets
+    pipeline = pipelines.load(named)
+    store = store_at(root)
+    ledger = Ledger(store, pipeline.name)
+    standing = ledger.standing()
+    past = history(ledger, standing.published, max(_BATCHES, targets.cooldown + 1))
+    compared_on = basis(pipeline, standing, known_after(ledger, standing.published).ends, past, settings)
+    if compared_on is None:
+        sentence = "Nothing to compare: no records have arrived yet"
+        show_json({"sentence": sentence, "stages": [], "hot_partitions": [], "hot_keys": None}) if as_json else show(
+            sentence
+        )
+        return
+    compared = compare(compared_on, settings, asked.schemes, targets)
+    hot = _hot(standing.published, past, targets)
+    if asked.write:
+        _write(asked.write, pipeline.name, compared.proposal, settings)
+    if as_json:
+        show_json(_document(compared_on, compared, hot))
+    else:
+        show_compared(compared_on, compared, hot)
+        if asked.write:
+            show(
+                "", f"Written to {asked.write}: `coset run {named} --settings {asked.write}` plans by what is proposed"
+            )
+
+
+def _write(file: Path, pipeline: str, proposal: Proposal, settings: Settings) -> None:
+    """Write the settings that are proposed, the others as they are, with the reasons as comments."""
+    reasons = [f"# {sized.stage}: {sized.before} -> {sized.tasks} tasks, {sized.why}" for sized in proposal.stages]
+    head = f"# Proposed by `coset schemes {pipeline}`."
+    text = "\n".join([head, *reasons, f"# groups: {proposal.why}", "", to_toml(proposal.settings(settings))])
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Refused(
+            Finding(
+                Kind.LOCAL_FILE,
+                f"the settings cannot be written: {error}",
+                str(file),
+                "name a file in a folder that is there",
+                about(file=file),
+            )
+        ) from error
+
+
+def _hot(published: Plan | None, past: Sequence[Statistics], targets: Targets) -> tuple[HotKey, ...] | None:
+    """The hot keys of the last published batch; None if its receipts are not there."""
+    if published is None or not past or past[-1].batch != published.batch:
+        return None
+    return hot_keys(published, past[-1], targets.max_tasks)
+
+
+def show_compared(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> None:
+    """Print a table for each stage, what is proposed and why, the hot partitions if there are any, and the hot keys."""
+    show(f"{compared_on.sentence}.", *([] if compared_on.history else [_NO_HISTORY]), _LEGEND, "")
+    for sized in compared.proposal.stages:
+        rows = compared.rows[sized.stage]
+        notes = [f"Proposed: {sized.scheme or 'no change'}. {_sentence(sized.why)}"]
+        show_table(f"Stage {sized.stage}", _COLUMNS, map(_cells, rows), notes)
+        for row in rows:
+            for finding in row.findings:
+                show(f"{', '.join(row.names)} is refused: {finding.what}", "")
+    proposal = compared.proposal
+    show(f"Task groups: {proposal.groups} proposed. {_sentence(proposal.why)}", "")
+    _show_hot_partitions(compared)
+    _show_hot(hot)
+
+
+_NO_HISTORY = "No batch was published yet, so the proposal goes by bytes only."
+_COLUMNS = (
+    "scheme",
+    "tasks",
+    "reads",
+    "× size",
+    "filter",
+    "mean",
+    "heaviest",
+    "× mean",
+    "work",
+    "task",
+    "exchanges",
+    "moved",
+    "groups × mean",
+)
+_LEGEND = (
+    "Tasks read `× size` of what there is, the mean and the heaviest so many bytes; `filter` of them leave records to "
+    f"others. `work` counts a byte so left as {float(LEFT)}: the hardest-working `task` has so much."
+)
+
+
+def _cells(row: Row) -> tuple[object, ...]:
+    name, figures = ", ".join(row.names), row.figures
+    if figures is None:
+        return (f"{name}: refused", *[None] * (len(_COLUMNS) - 1))
+    return (
+        name,
+        figures.tasks,
+        figures.reads,
+        float(figures.amplification),
+        figures.filtering,
+        size(round(figures.mean)),
+        size(figures.heaviest),
+        float(figures.heaviest / figures.mean) if figures.mean else 1.0,
+        size(figures.work),
+        str(figures.worst),
+        figures.exchanges,
+        _moved(figures),
+        float(figures.skew),
+    )
+
+
+def _moved(figures: Footprint) -> str:
+    if not figures.exchanges:
+        return "nothing"
+    records, moved = figures.moved.records, figures.moved.bytes
+    if records is None or moved is None:
+        return "unknown"
+    return f"{many(records, 'record')}, {size(moved)}"
+
+
+def _sentence(why: str) -> str:
+    return f"{why[0].upper()}{why[1:]}."
+
+
+def _show_hot_partitions(compared: Compared) -> None:
+    if not compared.hot:
+        return
+    columns = ("partition", "stage", "records", "× mean", "setting", "what it does, or what to do first")
+    rows = [
+        (str(hot), hot.stage, hot.records, float(hot.of_mean), _setting(hot, row), _spread(row))
+        for hot, row in compared.hot[:_MOST_HOT]
+    ]
+    more = [f"The heaviest {_MOST_HOT} of {len(compared.hot)}."] if len(compared.hot) > _MOST_HOT else []
+    show_table("Hot partitions", columns, rows, more)
+
+
+def _setting(hot: HotPartition, row: Row) -> str:
+    return f"--scheme '{hot.stage}={hot.scheme}'" if row.figures is not None else "none"
+
+
+def _spread(row: Row) -> str:
+    """What the setting does; where it is refused, what has to be done first."""
+    if row.figures is None:
+        return "; ".join(dict.fromkeys(pipelines.shown().says(finding.next) for finding in row.findings))
+    return f"{many(row.figures.tasks, 'task')}, the heaviest of which reads {size(row.figures.heaviest)}"
+
+
+def _show_hot(hot: tuple[HotKey, ...] | None) -> None:
+    if hot is None:
+        show("Hot keys: unknown, as there are no receipts of a published batch.")
+        return
+    if not hot:
+        show("Hot keys: none in the last published batch.")
+        return
+    columns = ("key", "stage", "task", "records", "of its task", "of a mean task", "remedy", "why")
+    rows = [
+        (
+            key.key,
+            key.stage,
+            str(key.task),
+            key.records,
+            percent(key.of_task),
+            percent(key.of_mean),
+            f"{key.remedy}: {key.scheme}" if key.scheme else key.remedy,
+            key.why,
+        )
+        for key in hot[:_MOST_HOT]
+    ]
+    more = [f"The heaviest {_MOST_HOT} of {len(hot)}."] if len(hot) > _MOST_HOT else []
+    show_table("Hot keys of the last published batch", columns, rows, more)
+
+
+def _document(compared_on: Basis, compared: Compared, hot: tuple[HotKey, ...] | None) -> dict[str, Any]:
+    proposal = compared.proposal
+    return {
+        "sentence": compared_on.sentence,
+        "history": [batch.batch for batch in compared_on.history],
+        "stages": [
+            {
+                "stage": sized.stage,
+                "proposed": _text(sized.scheme),
+                "tasks": sized.tasks,
+                "before": sized.before,
+                "why": sized.why,
+                "schemes": [_plain(row) for row in compared.rows[sized.stage]],
+            }
+            for sized in proposal.stages
+        ],
+        "groups": {"proposed": proposal.groups, "why": proposal.why},
+        "hot_partitions": [_hot_partition_plain(partition, row) for partition, row in compared.hot],
+        "hot_keys": None if hot is None else [_hot_plain(key) for key in hot],
+    }
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    findings = [finding.plain(pipelines.shown()) for finding in row.findings]
+    figures = row.figures
+    if figures is None:
+        return {"names": row.names, "refused": findings}
+    return {
+        "names": row.names,
+        "refused": findings,
+        "tasks": figures.tasks,
+        "reads": figures.reads,
+        "amplification": float(figures.amplification),
+        "filtering": figures.filtering,
+        "bytes": {"mean": float(figures.mean), "heaviest": figures.heaviest},
+        "work": {"heaviest": figures.work, "task": figures.worst},
+        "exchanges": figures.exchanges,
+        "moved": {"records": figures.moved.records, "bytes": figures.moved.bytes},
+        "groups": {"count": figures.groups, "skew": float(figures.skew)},
+    }
+
+
+def _hot_partition_plain(hot: HotPartition, row: Row) -> dict[str, Any]:
+    return {
+        "stage": hot.stage,
+        "stream": hot.stream,
+        "partition": hot.partition,
+        "records": hot.records,
+        "of_mean": float(hot.of_mean),
+        "scheme": _text(hot.scheme),
+        "refused": [finding.plain(pipelines.shown()) for finding in row.findings],
+    }
+
+
+def _hot_plain(key: HotKey) -> dict[str, Any]:
+    return {
+        "key": key.key,
+        "stage": key.stage,
+        "task": key.task,
+        "records": key.records,
+        "of_task": float(key.of_task),
+        "of_mean": float(key.of_mean),
+        "remedy": key.remedy,
+        "scheme": _text(key.scheme),
+        "why": key.why,
+    }
+
+
+def _text(scheme: Scheme | None) -> str | None:
+    return None if scheme is None else str(scheme)

@@ -1,0 +1,133 @@
+"""Where a pipeline stands: committed and latest offsets, lag, and what an open batch still needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from coset.batches.backfills.swaps import Half, finish, half, in_force
+from coset.batches.ends import known_after
+from coset.batches.progress import progress
+from coset.batches.waiting import waits_for
+from coset.cli import pipelines
+from coset.cli.backfills import half_plain
+from coset.cli.ends import not_read, told
+from coset.cli.output import show_error, show_json, show_table
+from partitioning.commands import Replan, Run
+from partitioning.documents.ledger import Ledger, Standing
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import CosetError
+from partitioning.model.plan import Plan
+from partitioning.sections import duration
+
+
+def show_status(named: str, root: str, *, as_json: bool) -> int:
+    """Print where the pipeline stands; the exit code is that of what is wrong with the landed files, or 0."""
+    pipeline = pipelines.load(named)
+    ledger = Ledger(store_at(root), pipeline.name)
+    standing = ledger.standing()
+    known = known_after(ledger, standing.published)
+    now = progress(pipeline, known.ends, datetime.now(UTC))
+    unread = list(not_read(pipeline, known.ends))
+    wrong = now.wrong
+    batch, needs, then = _newest(ledger, standing)
+    stopped = _finished(ledger.store, pipeline.name)
+    exchanged = in_force(ledger.store, pipeline.name).exchanged()
+    if as_json:
+        findings = [finding.plain(pipelines.shown()) for finding in wrong.findings] if wrong else []
+        show_json(
+            {
+                "pipeline": pipeline.name,
+                "newest": {"batch": standing.plan.batch, "open": standing.open, "needs": needs}
+                if standing.plan
+                else None,
+                "published": standing.published.batch if standing.published else None,
+                "backfilled": exchanged,
+                "half": half_plain(stopped),
+                "partitions": [asdict(one) | {"partition": str(one.partition)} for one in now.partitions],
+                "not_read": [
+                    {"partition": str(partition), "committed": end.end, "batch": end.batch} for partition, end in unread
+                ],
+                "forgotten": list(map(str, known.forgotten)),
+                "findings": findings,
+            }
+        )
+        return wrong.exit_code if wrong else 0
+    rows = [
+        (
+            str(one.partition),
+            _known(one.committed, "none yet"),
+            _known(one.latest, "unknown"),
+            _known(one.lag, "unknown"),
+            duration(one.lag_seconds) if one.lag and one.lag_seconds is not None else "",
+        )
+        for one in now.partitions
+    ]
+    gone = [one.gone for one in now.partitions if one.gone]
+    total = f"Lag: {_known(now.lag, 'unknown')} in {len(rows)} stream partitions"
+    waited = f", the oldest for {duration(now.lag_seconds)}" if now.lag_seconds else ""
+    if stopped:
+        needs.append(f"Backfill {stopped.swap.backfill} is {stopped}.")
+        then = f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
+    undecided = stopped.swap.batches if stopped else ()
+    again = [f"Readers see batch {n} as {name} gives it." for n, name in exchanged.items() if n not in undecided]
+    notes = [batch, *needs, *([then] if then else []), *again, *gone, *told(unread, known), f"{total}{waited}."]
+    show_table(f"Pipeline {pipeline.name}", ("stream partition", "committed", "latest", "lag", "for"), rows, notes)
+    if wrong:
+        show_error(wrong, as_json=False)
+        return wrong.exit_code
+    return 0
+
+
+def _finished(store: Store, pipeline: str) -> Half | None:
+    """Finish a swap that somebody left half done; what is half done still, if whoever asks may not write."""
+    try:
+        finish(store, pipeline)
+    except CosetError:
+        return half(store, pipeline)
+    return None
+
+
+def _newest(ledger: Ledger, standing: Standing) -> tuple[str, list[str], str | None]:
+    """The newest batch in a sentence, what it still needs, and the next command if it needs something."""
+    plan = standing.plan
+    if plan is None:
+        return "No batch was planned yet.", [], f"Next: {pipelines.shown().line(Run(ledger.pipeline))}"
+    if not standing.open:
+        decision = standing.verdict.decision if standing.verdict else ""
+        return f"Batch {plan.batch} is closed ({decision}).", [], None
+    if standing.verdict is None and (wrong := waits_for(ledger, plan.batch)):
+        needs = [
+            "It waits: the checks of its last two attempts failed in the same way.",
+            *(finding.what for finding in wrong),
+        ]
+        return (
+            f"Batch {plan.batch} is open.",
+            needs,
+            pipelines.shown().says(("Next: correct it, then ", Replan(ledger.pipeline))),
+        )
+    return (
+        f"Batch {plan.batch} is open.",
+        list(_needs(ledger, standing, plan)),
+        f"Next: {pipelines.shown().line(Run(ledger.pipeline))}",
+    )
+
+
+def _needs(ledger: Ledger, standing: Standing, plan: Plan) -> Iterator[str]:
+    if standing.verdict is not None:
+        yield f"It is decided ({standing.verdict.decision}); its publication is not finished."
+        return
+    attempt = ledger.attempt(plan.batch)
+    if attempt:
+        yield f"The checks of attempt {attempt - 1} failed; attempt {attempt} is next."
+    missing = [group.group for group in plan.groups if ledger.receipt(plan.batch, attempt, group.group) is None]
+    if missing:
+        yield f"Still to run: {len(missing)} of {len(plan.groups)} task groups ({', '.join(map(str, missing))})."
+    else:
+        yield "All task groups have run; it is not checked yet."
+
+
+def _known(value: int | None, otherwise: str) -> str:
+    return otherwise if value is None else f"{value:,}"

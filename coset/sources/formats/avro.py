@@ -1,0 +1,119 @@
+"""Avro container files: the header says what columns there are, the head of each block how many records it holds."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from coset.sources.file_columns import columns_of
+from coset.sources.formats.avro_types import arrow_schema_of
+from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
+
+_LAND_AGAIN = "remove the file and land it again"
+_FETCHED = 4 << 20
+# Blocks are small; so many bytes of them become one batch.
+_BATCH_BYTES = 4 << 20
+
+
+class AvroRows:
+    """An Avro file, read some blocks at a time."""
+
+    def __init__(self, source: pa.NativeFile, offset: str) -> None:
+        self._source = source
+        self._offset = offset
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        with self._opened() as file:
+            return arrow_schema_of(file.writer_schema)
+
+    def facts(self) -> FileFacts:
+        """By the heads of all blocks, and the offsets in the first and the last one."""
+        columns = columns_of(self.schema)
+        rows, first, last = 0, None, None
+        for block in self._blocks():
+            rows += block.num_records
+            if block.num_records:
+                first, last = first or block, block
+        if first is None or last is None or not has_offsets(columns, self._offset):
+            return FileFacts(columns, rows)
+        offsets = self._offsets(first) + (self._offsets(last) if last is not first else [])
+        held = [offset for offset in offsets if offset is not None]
+        if len(held) < len(offsets):
+            return FileFacts(columns, rows, without_offset=len(offsets) - len(held))
+        return FileFacts(columns, rows, min(held), max(held))
+
+    def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
+        written = self.schema
+        wanted = pa.schema([written.field(name) for name in columns if name in written.names])
+        records, size = list[dict[str, Any]](), 0
+        for block in self._blocks():
+            with _decoding():
+                records.extend(block)
+            size += block.size
+            if size >= _BATCH_BYTES:
+                yield _batch(records, wanted)
+                records, size = [], 0
+        if records:
+            yield _batch(records, wanted)
+
+    def _offsets(self, block: Any) -> list[int | None]:
+        with _decoding():
+            return [record[self._offset] for record in block]
+
+    def _blocks(self) -> Iterator[Any]:
+        """All blocks, decompressed; their records are decoded by whoever wants them."""
+        end = None
+        with self._opened() as file:
+            while True:
+                with _decoding():
+                    block = next(file, None)
+                if block is None:
+                    break
+                end = block.offset + block.size
+                yield block
+        # Where the head of a block is cut off, the library takes that for the end.
+        if end not in (None, self._source.size()):
+            raise Unreadable("the file is truncated or no Avro: a block is cut off", _LAND_AGAIN)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        self._source.seek(0)
+        buffered = io.BufferedReader(self._source, _FETCHED)
+        try:
+            with _decoding():
+                file = fastavro.block_reader(buffered)
+            yield file
+        finally:
+            # It is ours only to read.
+            buffered.detach()
+
+
+@contextmanager
+def _decoding() -> Iterator[None]:
+    """Raise what a damaged file makes the library raise, which may be nearly anything, as Unreadable."""
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        raise Unreadable(f"the file is truncated or no Avro: {said}", _LAND_AGAIN) from error
+
+
+def _batch(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([_column(records, field) for field in schema], schema=schema)
+
+
+def _column(records: Sequence[dict[str, Any]], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array([record[field.name] for record in records], field.type)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        then = "land the column in a type that holds its values"
+        raise Unreadable(f"column {field.name!r} cannot be read as {field.type}: {error}", then) from error

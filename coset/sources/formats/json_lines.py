@@ -1,0 +1,136 @@
+"""JSON lines: one object a line, also under gzip. They do not say how many they are, so planning reads them all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from coset.sources.file_columns import columns_of
+from coset.sources.formats.json_types import converted, written_type
+from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
+
+_LAND_AGAIN = "remove the file and land it again"
+_CORRECT = "land the file again with that line corrected, or declare the column as it is written"
+# How much is fetched at once, and parsed.
+_BLOCK = 4 << 20
+_LONGEST_LINE = 64 << 20
+_GZIP = b"\x1f\x8b"
+_NULL = re.compile(rb"^[ \t\r]*null[ \t\r]*$", re.MULTILINE)
+# A column that no record has: to see whether a line is an object at all.
+_NO_COLUMN = pa.schema([("\0", pa.null())])
+
+
+class JsonRows:
+    """A file of JSON lines with the columns of a schema, read block by block. Other columns are not looked at."""
+
+    def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._source = source
+        self._offset = offset
+
+    def facts(self) -> FileFacts:
+        """By reading all lines with all columns, so that a file with a wrong value is not planned."""
+        columns = columns_of(self.schema)
+        rows, missing, firsts, lasts = 0, 0, list[int](), list[int]()
+        known = has_offsets(columns, self._offset)
+        for records in self.batches(self.schema.names, 0, 0):
+            rows += len(records)
+            if known:
+                offsets = records.column(self._offset)
+                missing += offsets.null_count
+                bounds = pc.min_max(offsets)
+                if bounds["min"].is_valid:
+                    firsts.append(bounds["min"].as_py())
+                    lasts.append(bounds["max"].as_py())
+        if missing or not firsts:
+            return FileFacts(columns, rows, without_offset=missing)
+        return FileFacts(columns, rows, min(firsts), max(lasts))
+
+    def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
+        wanted = pa.schema([self.schema.field(name) for name in columns if name in self.schema.names])
+        line = 1
+        for block in self._blocks():
+            try:
+                records = _parsed(block, wanted)
+            except (pa.ArrowException, ValueError) as error:
+                raise _unreadable(block, wanted, line, error) from error
+            if len(records):
+                yield records
+            line += block.count(b"\n")
+
+    def _blocks(self) -> Iterator[bytes]:
+        """The file in blocks of whole lines."""
+        self._source.seek(0)
+        plain = io.BufferedReader(self._source, _BLOCK)
+        file = gzip.GzipFile(fileobj=plain) if plain.peek(2)[:2] == _GZIP else plain
+        rest = b""
+        try:
+            while data := file.read(_BLOCK):
+                lines, newline, tail = data.rpartition(b"\n")
+                if newline:
+                    yield rest + lines + newline
+                    rest = tail
+                else:
+                    rest += data
+                if len(rest) > _LONGEST_LINE:
+                    raise Unreadable(f"a line is longer than {_LONGEST_LINE >> 20} MiB", "land it as several records")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise Unreadable(f"the file is truncated or no gzip: {error}", _LAND_AGAIN) from error
+        finally:
+            # It is ours only to read.
+            plain.detach()
+        if rest:
+            yield rest
+
+
+def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The records of whole lines. Raises ValueError, as Arrow's errors are, if one is not as declared."""
+    block.isascii() or block.decode()
+    # Arrow takes it for an object somewhere, and dies of it in the first line.
+    if _NULL.search(block):
+        raise ValueError("it is null")
+    if not block.strip():
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    written = pa.schema([field.with_type(written_type(field.type)) for field in schema])
+    reading = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    parsing = pj.ParseOptions(explicit_schema=written, unexpected_field_behavior="ignore")
+    table = pj.read_json(pa.BufferReader(block), reading, parsing)
+    if len(table) != block.count(b"\n") and len(table) != sum(1 for line in block.split(b"\n") if line.strip()):
+        raise ValueError("a line has to hold one object")
+    columns = [converted(table.column(field.name).combine_chunks(), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
+    """What is wrong with the first line of a block that cannot be read, and of which column."""
+    lines = block.split(b"\n")
+    while len(lines) > 1:
+        half = lines[: len(lines) // 2]
+        if _said(b"\n".join(half), schema) is None:
+            line += len(half)
+            lines = lines[len(half) :]
+        else:
+            lines = half
+    if (said := _said(lines[0], _NO_COLUMN)) is not None:
+        return Unreadable(f"line {line:,} is no JSON object: {said}", _LAND_AGAIN)
+    for field in schema:
+        if (said := _said(lines[0], pa.schema([field]))) is not None:
+            kind = columns_of(pa.schema([field])).columns[0].type
+            return Unreadable(f"line {line:,}: column {field.name!r} is not {kind}: {said}", _CORRECT)
+    return Unreadable(f"line {line:,}: {error}", _LAND_AGAIN)
+
+
+def _said(line: bytes, schema: pa.Schema) -> str | None:
+    """What is said against a line; None if nothing is."""
+    try:
+        _parsed(line, schema)
+    except (pa.ArrowException, ValueError) as error:
+        return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
+    return None

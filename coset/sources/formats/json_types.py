@@ -1,0 +1,88 @@
+"""The types that columns of JSON lines are declared with, and how JSON writes their values."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import columns_of, type_named
+from coset.sources.formats.landed_file import OFFSET_TYPE
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
+from partitioning.model.streams import Column, Stream
+
+
+def declared_schema(stream: Stream) -> pa.Schema:
+    """The columns that are declared, and the offset, whose type goes without saying. All of them can be declared."""
+    columns = [Column(name, type_named(kind) or kind) for name, kind in (stream.columns or {}).items()]
+    if not stream.counted and stream.offset not in (stream.columns or {}):
+        columns.append(Column(stream.offset, OFFSET_TYPE))
+    return arrow_schema(tuple(columns))
+
+
+def undeclarable(stream: Stream) -> Iterator[Finding]:
+    """The columns that are declared with types that do not exist, or that JSON has no values of."""
+    for name, written in (stream.columns or {}).items():
+        kind, where = type_named(written), f"stream {stream.name!r}"
+        if kind is None:
+            yield Finding(
+                Kind.DECLARATION,
+                f"column {name!r} is declared as {written!r}, which is no type",
+                where,
+                "name one of DuckDB's",
+                about(name=name, written=written),
+            )
+        elif not _has_values(Column(name, kind)):
+            then = "declare it as VARCHAR, DECIMAL or another type that JSON writes, and convert it in SQL"
+            yield Finding(
+                Kind.DECLARATION,
+                f"column {name!r} is declared as {kind}, which is not read from JSON",
+                where,
+                then,
+                about(name=name, kind=kind),
+            )
+
+
+def written_type(kind: pa.DataType) -> pa.DataType:
+    """The type by which a value is parsed: days, times of day and bytes are written as text.
+
+    >>> str(written_type(pa.struct([("day", pa.date32()), ("count", pa.int64())])))
+    'struct<day: string, count: int64>'
+    """
+    if pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_binary(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(written_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(written_type(field.type)) for field in kind])
+    return kind
+
+
+def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values as they were written, as values of this type. Raises ValueError, as Arrow's errors are, if one is none."""
+    if column.type == kind:
+        return column
+    if pa.types.is_binary(kind):
+        texts = column.to_pylist()
+        return pa.array([None if text is None else b64decode(text, validate=True) for text in texts], kind)
+    return column.cast(kind)
+
+
+def _has_values(column: Column) -> bool:
+    """Whether values of a column are read from JSON as just what is declared."""
+    schema = arrow_schema((column,))
+    kind = schema.field(0).type
+    nested_bytes = pa.types.is_nested(kind) and "binary" in str(kind)
+    if columns_of(schema).columns != (column,) or nested_bytes:
+        return False
+    try:
+        parsed = pj.ParseOptions(explicit_schema=pa.schema([(column.name, written_type(kind))]))
+        table = pj.read_json(pa.BufferReader(b"{}\n"), parse_options=parsed)
+        converted(table.column(0).combine_chunks(), kind)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True

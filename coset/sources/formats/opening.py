@@ -1,0 +1,63 @@
+"""Opening: landed files by the format that their stream is declared in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+import pyarrow as pa
+
+from coset.sources.formats.avro import AvroRows
+from coset.sources.formats.counted import Counted
+from coset.sources.formats.json_lines import JsonRows
+from coset.sources.formats.json_types import declared_schema, undeclarable
+from coset.sources.formats.landed_file import LandedFile
+from coset.sources.formats.parquet import ParquetRows
+from partitioning.errors import Finding
+from partitioning.model.streams import Format, Stream
+
+
+def open_landed(stream: Stream, source: pa.NativeFile, first: int) -> LandedFile:
+    """A file of a stream; `first` is the offset in its name."""
+    file = _open(stream, source)
+    return Counted(file, stream.offset, first) if stream.counted else file
+
+
+def _open(stream: Stream, source: pa.NativeFile) -> LandedFile:
+    match stream.written_as:
+        case Format.PARQUET:
+            return ParquetRows(source, stream.offset)
+        case Format.AVRO:
+            return AvroRows(source, stream.offset)
+        case Format.JSON:
+            return JsonRows(source, stream.offset, declared_schema(stream))
+        case Format.BYTES:
+            raise AssertionError(stream)
+        case _ as never:
+            assert_never(never)
+
+
+def endings(written_as: Format) -> str:
+    """How names of files in a format end, as a pattern."""
+    match written_as:
+        case Format.PARQUET:
+            return r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet
+        case Format.AVRO:
+            return r"\.avro"
+        case Format.JSON:
+            return r"\.json(\.gz)?"
+        case Format.BYTES:
+            raise AssertionError(written_as)
+        case _:
+            assert_never(written_as)
+
+
+def undeclared(stream: Stream) -> Iterator[Finding]:
+    """What is wrong with the declared columns of a stream."""
+    match stream.written_as:
+        case Format.JSON:
+            yield from undeclarable(stream)
+        case Format.PARQUET | Format.AVRO | Format.BYTES:
+            return
+        case _ as never:
+            assert_never(never)

@@ -1,0 +1,100 @@
+"""Values that are Avro, each by the schema that it was written by, read as the columns that the plan fixes."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.kafka.wrong import Wrong, first_wrong
+
+# Confluent's framing: a zero, and the number of the schema in the registry.
+_FRAME = struct.Struct(">bI")
+_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, pa.ArrowException)
+
+
+class AvroValues:
+    """Reads columns of a schema from values that were all written by one, or each by that whose number it begins with.
+
+    `schema_of` gives the schema of a number, None if there is none; without numbers there is the one `given`. A column
+    that a writer did not have is null.
+    """
+
+    def __init__(
+        self, columns: pa.Schema, schema_of: Callable[[int], AvroSchema | None] | None, given: AvroSchema | None = None
+    ) -> None:
+        self._columns = columns
+        self._schema_of = schema_of
+        self._given = given
+        self._known: dict[int, AvroSchema | None] = {}
+
+    def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
+        """These columns. Raises Wrong at the first value that is not of its schema, or does not fit the plan."""
+        kinds = [self._columns.field(name).type for name in names]
+        parts: list[list[pa.Array]] = [[pa.nulls(0, kind)] for kind in kinds]
+        schemas = [None if value is None else self._schema(number, value) for number, value in enumerate(values)]
+        start = 0
+        for schema, group in groupby(schemas):
+            end = start + sum(1 for _ in group)
+            for part, column in zip(parts, self._read(schema, values[start:end], names, kinds, start), strict=True):
+                part.append(column)
+            start = end
+        return [pa.concat_arrays(part) for part in parts]
+
+    def _schema(self, number: int, value: bytes) -> AvroSchema:
+        """The schema that the value of that number was written by."""
+        if self._given is not None:
+            return self._given
+        assert self._schema_of is not None
+        if len(value) < _FRAME.size or value[0]:
+            raise Wrong(number, "the value does not begin with the number of a schema of the registry")
+        registered: int = _FRAME.unpack_from(value)[1]
+        if registered not in self._known:
+            self._known[registered] = self._schema_of(registered)
+        schema = self._known[registered]
+        if schema is None:
+            raise Wrong(number, f"the value is written by schema {registered}, which the registry does not have")
+        return schema
+
+    def _read(
+        self,
+        schema: AvroSchema | None,
+        run: Sequence[bytes | None],
+        names: Sequence[str],
+        kinds: Sequence[pa.DataType],
+        start: int,
+    ) -> list[pa.Array]:
+        if schema is None:
+            return [pa.nulls(len(run), kind) for kind in kinds]
+
+        def columns(values: Sequence[bytes | None]) -> list[pa.Array]:
+            rows = [self._decoded(schema, value) for value in values if value is not None]
+            return [_column(schema, rows, name, kind) for name, kind in zip(names, kinds, strict=True)]
+
+        try:
+            return columns(run)
+        except _ERRORS:
+            wrong = first_wrong(run, lambda value: columns([value]), _ERRORS)
+            raise Wrong(start + wrong.number, f"the value is not as its schema says: {wrong.what}") from None
+
+    def _decoded(self, schema: AvroSchema, value: bytes) -> dict[str, Any]:
+        data = io.BytesIO(value)
+        if self._given is None:
+            data.seek(_FRAME.size)
+        row: dict[str, Any] = fastavro.schemaless_reader(data, schema.parsed, None)  # type: ignore[assignment]
+        if data.tell() != len(value):
+            raise ValueError("bytes are left behind it")
+        return row
+
+
+def _column(schema: AvroSchema, rows: Sequence[dict[str, Any]], name: str, kind: pa.DataType) -> pa.Array:
+    if name not in schema.columns.names:
+        return pa.nulls(len(rows), kind)
+    column = pa.array([row[name] for row in rows], schema.columns.field(name).type)
+    return column if column.type == kind else column.cast(kind)

@@ -1,0 +1,161 @@
+"""A Kafka cluster: its clients, set so that they never choose an offset by themselves, and what they complain of."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from coset.sources.kafka.properties import PROPERTIES, properties
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
+from partitioning.model.sources import KafkaSource
+
+# How long it may take until a broker answers a question, which is asked so often in that time: longer than a cluster
+# takes to see that a broker is gone.
+ANSWERS_WITHIN_SECONDS = 15.0
+_TRIES = 3
+
+Answer = TypeVar("Answer")
+
+_AGAIN = (
+    "run the same command again; if it stays so, check the brokers' addresses, "
+    f"and security.protocol in the file that {PROPERTIES} names"
+)
+_DENIED = frozenset(
+    (
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+    )
+)
+# OpenSSL's words if a broker ends the handshake, as one does that asks for another certificate; to the client that is
+# a connection that broke.
+_ALERT = "SSL alert number"
+# Whatever the properties say: nothing is committed, reset or read that is not yet, or never, committed.
+_READING = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "enable.partition.eof": "true",
+}
+_SILENT = logging.getLogger("coset.kafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class Cluster:
+    """The brokers of a source, as who asks here sees them."""
+
+    def __init__(self, source: KafkaSource) -> None:
+        self.source = source
+        self._properties = properties().clients
+        self._denied: KafkaError | None = None
+        self._admin: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """A client for questions about topics and groups. Raises Refused if a property is not accepted."""
+        if self._admin is None:
+            try:
+                self._admin = AdminClient(self._settings({}))
+            except KafkaException as error:
+                raise self._not_accepted(error) from None
+        return self._admin
+
+    def ask(self, question: Callable[[AdminClient, float], Answer]) -> Answer:
+        """What is answered to a question of a client, which has so many seconds; to that of a new one, if none is.
+
+        A client may wait, for ever, for a broker that has gone away. Raises KafkaException, or Refused as `admin`.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return question(self.admin, ANSWERS_WITHIN_SECONDS / _TRIES)
+            except KafkaException as error:
+                # What it heard of a broken connection waits to be asked for.
+                self.admin.poll(0)
+                if not left or error.args[0].code() != KafkaError._TIMED_OUT or self._denied is not None:
+                    raise
+                self._admin = None
+        raise AssertionError
+
+    def consumer(self, group: str = "coset", more: Mapping[str, str] | None = None) -> Consumer:
+        """A client for records, of a group that it never joins. Raises Refused if a property is not accepted."""
+        try:
+            return Consumer(self._settings({"group.id": group, **(more or {}), **_READING}))
+        except KafkaException as error:
+            raise self._not_accepted(error) from None
+
+    def error(self, error: KafkaException | KafkaError, what: str, where: str) -> CosetError:
+        """An error of the clients' as Coset's: Refused if who asks may not, else Unreachable."""
+        said: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+        if self._admin is not None:
+            # What it heard of a broken connection waits to be asked for.
+            self._admin.poll(0)
+        denied = said if _is_denied(said) else self._denied
+        if denied is not None:
+            if denied.code() == KafkaError._SSL or _ALERT in denied.str():
+                then = f"check, in the file that {PROPERTIES} names, ssl.ca.location, and what else begins with ssl."
+                what = f"{what}: the broker's certificate, or that of who asks, is not accepted ({denied.name()})"
+                return Refused(Finding(Kind.BROKER_DENIED, what, where, then, about(error=denied.name(), asked=where)))
+            then = f"check the credentials in the file that {PROPERTIES} names, and the brokers' access rules"
+            return Refused(
+                Finding(
+                    Kind.BROKER_DENIED,
+                    f"{what}: the broker does not accept who asks ({denied.name()})",
+                    where,
+                    then,
+                    about(error=denied.name(), asked=where),
+                )
+            )
+        return Unreachable(
+            Finding(
+                Kind.BROKER_UNREACHABLE, f"{what}: {said.name()}", where, _AGAIN, about(error=said.name(), asked=what)
+            )
+        )
+
+    def check_accepted(self, what: str, where: str) -> None:
+        """Raise Refused if a broker has meanwhile not accepted who asks."""
+        if self._denied is not None:
+            raise self.error(self._denied, what, where)
+
+    def _settings(self, own: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "log.connection.close": "false",
+            **self._properties,
+            "bootstrap.servers": self.source.servers,
+            "logger": _SILENT,
+            "error_cb": self._hear,
+            **own,
+        }
+
+    def _hear(self, error: KafkaError) -> None:
+        if _is_denied(error):
+            self._denied = error
+
+    def _not_accepted(self, error: KafkaException) -> Refused:
+        # The value beside its name may be a secret.
+        name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
+        which = f"property {name[1]!r} is" if name else "the properties are"
+        then = "write them as librdkafka documents them"
+        return Refused(
+            Finding(
+                Kind.BROKER_SETTINGS,
+                f"{which} not accepted by Kafka's client",
+                PROPERTIES,
+                then,
+                about(property=name[1] if name else None),
+            )
+        )
+
+
+def _is_denied(error: KafkaError) -> bool:
+    return error.code() in _DENIED or _ALERT in error.str()

@@ -1,0 +1,143 @@
+"""Discovery of topics in their brokers: where the log of each partition begins and ends, as numbers once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.epochs import replaced
+from coset.sources.kafka.sample import Sampled, sample
+from coset.sources.kafka.topics import Log, Topic, describe, logs
+from coset.sources.kafka.values import columns_of_records
+from coset.sources.known import Known
+from partitioning.commands import Forget, Then
+from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
+from partitioning.model.offsets import Span
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.rows import Rows
+
+
+def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING) -> tuple[Discovered, ...]:
+    """What each topic holds behind the `ends` up to which batches have read it, and its columns.
+
+    What a partition's retention took before it was read is seen by where its log begins. Raises Refused, with all
+    findings, if a topic is not there, was made anew, has other partitions than are declared, ends before what is
+    committed, or has values of no known columns; Unreachable if brokers or the registry do not answer.
+    """
+    findings, unreachable, discovered = list[Finding](), list[Finding](), list[Discovered]()
+    clusters = {source: Cluster(source) for _, source in streams}
+    for stream, source in streams:
+        try:
+            discovered.append(_Discovery(stream, clusters[source], ends).run())
+        except Unreachable as error:
+            unreachable.extend(error.findings)
+        except CosetError as error:
+            findings.extend(error.findings)
+    if unreachable:
+        raise Unreachable(*unreachable)
+    if findings:
+        raise Refused(*findings)
+    return tuple(discovered)
+
+
+class _Discovery:
+    """The discovery of one stream."""
+
+    def __init__(self, stream: Stream, cluster: Cluster, ends: Ends) -> None:
+        self._stream = stream
+        self._cluster = cluster
+        self._known = Known.by(stream, ends)
+        self._before = ends.stream(stream.name)
+        self._read_whole = ends.is_read_whole(stream)
+        self._where = cluster.source.uri(stream.name)
+
+    def run(self) -> Discovered:
+        stream = self._stream
+        topic = describe(self._cluster, stream.name)
+        self._check(topic)
+        columns = columns_of_records(stream, self._known.columns)
+        found = logs(self._cluster, stream.name, range(stream.partitions))
+        self._check_what_was_read(found)
+        starts = {number: self._start(number, log) for number, log in found.items()}
+        unread = {number: max(self._committed(number) or 0, log.start) for number, log in found.items()}
+        waiting = {number: start for number, start in unread.items() if start < found[number].end}
+        samples = sample(self._cluster, stream.name, waiting)
+        partitions = (
+            self._partition(number, log, starts[number], topic, samples.get(number, Sampled()))
+            for number, log in sorted(found.items())
+        )
+        rows = Rows.of(DiscoveredPartition, partitions)
+        return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
+
+    def _start(self, number: int, log: Log) -> int:
+        """From where on a partition is of interest."""
+        return log.start if self._read_whole else max(self._committed(number) or 0, log.start)
+
+    def _committed(self, number: int) -> int | None:
+        """Up to where a partition was read; None if no batch has known it."""
+        end = self._before.end(number) if self._before else None
+        return end.end if end else None
+
+    def _partition(self, number: int, log: Log, start: int, topic: Topic, sampled: Sampled) -> DiscoveredPartition:
+        path = self._cluster.source.uri(self._stream.name, number)
+        size = sampled.size * (log.end - start)
+        committed = self._committed(number)
+        is_lost = committed is not None and committed < log.start and not self._read_whole
+        # Without any record a range still shows that what was not read is gone.
+        is_there = start < log.end or is_lost
+        files = (InputFile(path, size, topic.id, start, log.end),) if is_there else ()
+        read = self._known.span(number) or Span(start, start)
+        return DiscoveredPartition(number, files, read, sampled.written, log.epoch)
+
+    def _check(self, topic: Topic) -> None:
+        declared = self._stream.partitions
+        findings = []
+        if self._before is not None and self._before.topic not in ("", topic.id):
+            what = f"the topic was re-created: it has the id {topic.id}, and {self._before.topic} was read before"
+            then = (
+                "give the new topic another stream name, as its offsets are others, or begin anew with it: ",
+                Forget(self._known.pipeline, self._stream.name),
+                "; if it goes on with the same offsets, as a mirror may: ",
+                Forget(self._known.pipeline, self._stream.name, keep_offsets=True),
+            )
+            findings.append(self._found(Kind.STREAM_RESET, what, then, topic=topic.id, read=self._before.topic))
+        if topic.partitions != declared:
+            what = f"the topic has {topic.partitions} partitions, but {declared} are declared"
+            findings.append(
+                self._found(
+                    Kind.PARTITIONS,
+                    what,
+                    f"declare partitions={topic.partitions}; docs/changing-counts.md says how",
+                    partitions=topic.partitions,
+                    declared=declared,
+                )
+            )
+        if findings:
+            raise Refused(*findings)
+
+    def _check_what_was_read(self, found: Mapping[int, Log]) -> None:
+        whats = {
+            number: f"the log of partition {number} ends at {log.end}, but {self._committed(number)} is committed: "
+            "records were lost that have been read"
+            for number, log in found.items()
+            if log.end < (self._committed(number) or 0)
+        }
+        read = self._before.ends if self._before else ()
+        whats |= {
+            number: f"in partition {number}, records before {self._committed(number)}, which is committed, were lost "
+            "with a leader, and others have their offsets now"
+            for number in sorted(replaced(self._cluster, self._stream.name, read, found))
+        }
+        then = "find out what the cluster has lost; then give the topic another stream name, or restore it"
+        if whats:
+            raise Refused(
+                *(self._found(Kind.STREAM_RESET, what, then, partition=number) for number, what in whats.items())
+            )
+
+    def _found(self, kind: Kind, what: str, then: Then, **values: object) -> Finding:
+        return Finding(
+            kind, f"{self._stream.name}: {what}", self._where, then, about(**{"stream": self._stream.name, **values})
+        )

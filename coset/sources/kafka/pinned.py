@@ -1,0 +1,102 @@
+"""Pinned topics: whether a broker still holds what a plan fixed, and what is said if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.epochs import replaced
+from coset.sources.kafka.topics import Log, describe, logs
+from partitioning.commands import Command
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.offsets import OffsetRange, Span, StreamPartition
+from partitioning.model.plan import PlannedPartition, PlannedStream
+from partitioning.model.sources import KafkaSource
+
+
+def removed(partition: StreamPartition, planned: Span, log: Log, where: str, anew: Command) -> Finding | None:
+    """That a part of what was planned is not in the log any more, if it is so."""
+    if log.start > planned.start:
+        gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
+        what = f"the broker's retention has removed {gone} since the batch was planned"
+        then = ("let the topic retain more; ", anew, " names the loss, and a backfill can begin later")
+        return Finding(Kind.STREAM_LOST, what, where, then, about(gone=gone))
+    if log.end < planned.end:
+        gone = OffsetRange(partition, max(log.end, planned.start), planned.end)
+        return Finding(
+            Kind.STREAM_RESET,
+            f"the log ends at {log.end}, before {gone}, which was planned",
+            where,
+            "find out what the cluster has lost; what is read again may not be what was there",
+            about(end=log.end, gone=gone),
+        )
+    return None
+
+
+def recreated(topic: str, planned: str, where: str) -> Finding | None:
+    """That the topic is another than the planned one, if it is."""
+    if topic == planned:
+        return None
+    what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
+    return Finding(
+        Kind.STREAM_RESET,
+        what,
+        where,
+        "give the new topic another stream name; its offsets are others",
+        about(topic=topic, planned=planned),
+    )
+
+
+def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *, were_read: bool) -> Iterator[Finding]:
+    """What the brokers do not hold any more of what was planned of a stream.
+
+    A reader sees by itself that its range was there until it had read it; so what retention removes after ranges
+    `were_read` is nothing to say, but that the topic was made anew, or its log cut, is: others may have read otherwise.
+    Raises Unreachable if they do not answer.
+    """
+    planned = {partition.partition: partition for partition in stream.partitions if _held(partition)}
+    if not planned:
+        return
+    cluster, where = Cluster(source), source.uri(stream.name)
+    try:
+        topic = describe(cluster, stream.name)
+    except Refused as refusal:
+        yield from refusal.findings
+        return
+    if finding := recreated(topic.id, stream.topic, where):
+        yield finding
+        return
+    found = logs(cluster, stream.name, planned)
+    for number, log in found.items():
+        log = replace(log, start=0) if were_read else log
+        held = _held(planned[number])
+        assert held is not None
+        place = StreamPartition(stream.name, number)
+        if finding := removed(place, held, log, source.uri(stream.name, number), anew):
+            yield finding
+    for number in sorted(replaced(cluster, stream.name, planned.values(), found)):
+        what = (
+            f"records before {planned[number].end} were lost with a leader since the batch was planned, "
+            "and others have their offsets now"
+        )
+        then = (
+            "find out what the cluster has lost; ",
+            anew,
+            " reads what is there now, and a backfill can begin later",
+        )
+        yield Finding(
+            Kind.STREAM_LOST,
+            what,
+            source.uri(stream.name, number),
+            then,
+            about(end=planned[number].end),
+        )
+
+
+def _held(partition: PlannedPartition) -> Span | None:
+    """What the broker held of it when it was planned; None if there is nothing to read."""
+    spans = [Span(max(file.start, partition.start), min(file.end, partition.end)) for file in partition.files]
+    spans = [span for span in spans if span.start < span.end]
+    return Span(spans[0].start, spans[-1].end) if spans else None

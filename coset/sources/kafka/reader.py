@@ -1,0 +1,176 @@
+"""Topics as a task reads them from their brokers: the planned ranges, assigned, each from its start to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
+
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.kafka.cluster import Cluster
+from coset.sources.kafka.keys import keys_of
+from coset.sources.kafka.pinned import recreated, removed
+from coset.sources.kafka.topics import describe, logs
+from coset.sources.kafka.values import Values, beside_value, reader_of
+from coset.sources.kafka.wrong import Wrong
+from coset.sources.reader import Batch
+from partitioning.commands import Replan
+from partitioning.errors import CosetError, Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.offsets import Span, StreamPartition
+from partitioning.model.order import OrderedStream
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.sources import KafkaSource
+from partitioning.model.streams import TIMESTAMP, InputFile
+
+# Without a record or a sign of the end for so long, the broker counts as away.
+NO_PROGRESS_SECONDS = 60.0
+_RECORDS_AT_ONCE = 10_000
+_WAIT_SECONDS = 0.5
+# For the sake of batches that are not too small.
+_MORE_SECONDS = 0.02
+# The broker is asked for an offset or a topic that it does not have.
+_GONE = (
+    KafkaError._AUTO_OFFSET_RESET,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+
+
+class KafkaReader:
+    """The ranges of a topic that an order names.
+
+    Raises Refused if a broker does not hold them any more as they were planned, or if a record cannot be read as
+    declared, and Unreachable if there is no progress for a while.
+    """
+
+    def __init__(self, ordered: OrderedStream, source: KafkaSource, pipeline: str) -> None:
+        self._declared = ordered.declared
+        self._columns = ordered.columns
+        self._partitions = ordered.partitions
+        self._source = source
+        self._pipeline = pipeline
+        self._cluster = Cluster(source)
+
+    @property
+    def empty(self) -> bool:
+        return not any(planned.files for planned in self._partitions)
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        types = {column.name: column for column in self._columns}
+        return arrow_schema(tuple(types[name] for name in columns))
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        wanted = self.schema(list(dict.fromkeys(columns)))
+        values = reader_of(self._declared, self._columns)
+        self._check_topic()
+        with closing(self._cluster.consumer()) as consumer:
+            for planned in self._partitions:
+                for range_ in planned.files:
+                    yield from self._range(consumer, planned, range_, wanted, values)
+
+    def _range(
+        self, consumer: Consumer, planned: PlannedPartition, range_: InputFile, wanted: pa.Schema, values: Values
+    ) -> Iterator[Batch]:
+        """What lies in a pinned range, as far as it is planned; last a batch without records that says its end."""
+        span = Span(max(range_.start, planned.start), min(range_.end, planned.end))
+        for messages, reached in self._messages(consumer, planned.partition, span, range_):
+            records = self._records(messages, wanted, values, range_.path)
+            yield Batch(planned.partition, span.start, span.end, range_.path, records, reached)
+        self._check(planned.partition, span, range_)
+
+    def _messages(
+        self, consumer: Consumer, number: int, span: Span, range_: InputFile
+    ) -> Iterator[tuple[list[Message], int]]:
+        """The records of a range, and up to which offset it has been read with them.
+
+        The last offsets may hold none, so what ends it is a record behind it, or that the log ends.
+        """
+        name = self._declared.name
+        if span.start < span.end:
+            consumer.assign([TopicPartition(name, number, span.start)])
+        reached, last_progress = span.start, time.monotonic()
+        while reached < span.end:
+            messages = list[Message]()
+            for message in _received(consumer):
+                error, offset = message.error(), message.offset()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    self._check_error(error, number, span, range_)
+                    continue
+                assert offset is not None
+                if error is None and offset < span.end:
+                    messages.append(message)
+                reached = min(offset + (error is None), span.end)
+            self._cluster.check_accepted("the partition cannot be read", range_.path)
+            if messages:
+                last_progress = time.monotonic()
+                yield messages, reached
+            elif time.monotonic() - last_progress > NO_PROGRESS_SECONDS:
+                raise self._no_progress(number, span, range_)
+        yield [], reached
+
+    def _records(self, messages: Sequence[Message], wanted: pa.Schema, values: Values, where: str) -> pa.RecordBatch:
+        stream = self._declared
+        names = [name for name in wanted.names if name not in beside_value(stream)]
+        columns: dict[str, pa.Array] = {}
+        try:
+            if names:
+                read = values.columns([message.value() for message in messages], names)
+                columns |= dict(zip(names, read, strict=True))
+            if stream.key in wanted.names:
+                columns[stream.key] = keys_of([message.key() for message in messages], stream.key_format)
+        except Wrong as wrong:
+            what = f"{stream.name}: offset {messages[wrong.number].offset():,}: {wrong.what}"
+            then = 'correct the declaration; or read such values in SQL, from a stream of format="bytes"'
+            raise Refused(
+                Finding(
+                    Kind.RECORD, what, where, then, about(stream=stream.name, offset=messages[wrong.number].offset())
+                )
+            ) from None
+        columns[stream.offset] = pa.array([message.offset() for message in messages], pa.int64())
+        if TIMESTAMP in wanted.names:
+            columns[TIMESTAMP] = pa.array([_written(message) for message in messages], pa.timestamp("ms", "UTC"))
+        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in wanted], schema=wanted)
+
+    def _check(self, number: int, span: Span, range_: InputFile) -> None:
+        """Raise Refused if what was read need not be what was planned."""
+        self._check_topic()
+        place = StreamPartition(self._declared.name, number)
+        log = logs(self._cluster, place.stream, [number])[number]
+        if finding := removed(place, span, log, range_.path, Replan(self._pipeline)):
+            raise Refused(finding)
+
+    def _check_topic(self) -> None:
+        """Raise Refused if the topic is not the planned one."""
+        name = self._declared.name
+        planned = next(range_.etag for partition in self._partitions for range_ in partition.files)
+        if finding := recreated(describe(self._cluster, name).id, planned, self._source.uri(name)):
+            raise Refused(finding)
+
+    def _check_error(self, error: KafkaError, number: int, span: Span, range_: InputFile) -> None:
+        """Raise what a broker says that will not pass."""
+        if error.code() in _GONE:
+            self._check(number, span, range_)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._cluster.error(error, "the partition cannot be read", range_.path)
+
+    def _no_progress(self, number: int, span: Span, range_: InputFile) -> CosetError:
+        self._check(number, span, range_)
+        what = f"no record came for {NO_PROGRESS_SECONDS:.0f} seconds"
+        return self._cluster.error(KafkaError(KafkaError._TIMED_OUT), what, range_.path)
+
+
+def _received(consumer: Consumer) -> list[Message]:
+    """What has come, waited for until something has."""
+    first = consumer.poll(_WAIT_SECONDS)
+    return [] if first is None else [first, *consumer.consume(_RECORDS_AT_ONCE - 1, timeout=_MORE_SECONDS)]
+
+
+def _written(message: Message) -> int | None:
+    kind, milliseconds = message.timestamp()
+    return None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds

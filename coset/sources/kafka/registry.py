@@ -1,0 +1,140 @@
+"""The schema registry: the schemas by which Avro values were written, by their ids and by the subject of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx2
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+
+from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.kafka.properties import PROPERTIES, properties
+from partitioning.commands import Repeat
+from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
+
+# Properties that are numbers, which its client does not read from text.
+_NUMBERS = (
+    "timeout",
+    "cache.capacity",
+    "cache.latest.ttl.sec",
+    "max.retries",
+    "retries.wait.ms",
+    "retries.max.wait.ms",
+)
+_NOT_FOUND = 404
+_DENIED = (401, 403)
+
+
+class Registry:
+    """The registry that the properties name. Raises Refused if they name none."""
+
+    def __init__(self, topic: str) -> None:
+        self._subject = f"{topic}-value"
+        self._where = f"subject {self._subject!r} of the schema registry"
+        given = properties().registry
+        if "url" not in given:
+            then = f"give schema=, or name it as schema.registry.url in the file that {PROPERTIES} names"
+            raise Refused(
+                Finding(Kind.SCHEMA, "no schema registry is configured", f"stream {topic!r}", then, about(stream=topic))
+            )
+        try:
+            settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
+            self._client = SchemaRegistryClient(settings)
+        except (ValueError, TypeError):
+            # What it says may hold a secret.
+            what = "the registry's client does not accept the properties that begin with schema.registry"
+            raise Refused(
+                Finding(
+                    Kind.BROKER_SETTINGS,
+                    what,
+                    PROPERTIES,
+                    "write them as confluent-kafka documents them",
+                    about(properties=sorted(given)),
+                )
+            ) from None
+
+    def versions(self) -> Iterator[tuple[str, AvroSchema]]:
+        """All schemas of the topic's values, oldest first, and how each is called. Raises Refused or Unreachable."""
+        with self._reaching():
+            numbers = self._client.get_versions(self._subject)
+        for number in numbers:
+            where = f"version {number} of {self._where}"
+            with self._reaching():
+                registered = self._client.get_version(self._subject, number)
+            yield where, _avro(registered.schema, where)
+
+    def schema(self, number: int) -> AvroSchema | None:
+        """The schema of an id; None if there is none."""
+        try:
+            with self._reaching():
+                registered = self._client.get_schema(number)
+        except _NotThere:
+            return None
+        return _avro(registered, f"schema {number} of the schema registry")
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except SchemaRegistryError as error:
+            status = error.http_status_code
+            if status == _NOT_FOUND:
+                then = "register the schema of the topic's values, or give schema="
+                raise _NotThere(
+                    Finding(
+                        Kind.SCHEMA,
+                        "the schema registry does not have it",
+                        self._where,
+                        then,
+                        about(subject=self._subject),
+                    )
+                ) from None
+            if status in _DENIED:
+                then = f"check schema.registry.basic.auth.user.info in the file that {PROPERTIES} names"
+                raise Refused(
+                    Finding(
+                        Kind.REGISTRY_DENIED,
+                        "the schema registry does not accept who asks",
+                        self._where,
+                        then,
+                        about(status=status),
+                    )
+                ) from None
+            what = f"the schema registry answers with an error: HTTP status {status}"
+            raise Unreachable(
+                Finding(Kind.REGISTRY_UNREACHABLE, what, self._where, Repeat(), about(status=status))
+            ) from None
+        except httpx2.HTTPError as error:
+            what = f"the schema registry does not answer: {type(error).__name__}"
+            raise Unreachable(
+                Finding(
+                    Kind.REGISTRY_UNREACHABLE,
+                    what,
+                    self._where,
+                    Repeat(),
+                    about(type=type(error).__name__),
+                )
+            ) from None
+
+
+class _NotThere(Refused):
+    """Raised when the registry has no such subject or id."""
+
+
+def _avro(registered: Schema | None, where: str) -> AvroSchema:
+    then = "write values whose schema is Avro and stands for itself"
+    if registered is None or not registered.schema_str or registered.schema_type not in (None, "AVRO"):
+        raise Refused(Finding(Kind.SCHEMA, "the schema is no Avro schema", where, then, about(schema=where)))
+    if registered.references:
+        raise Refused(
+            Finding(
+                Kind.SCHEMA,
+                "the schema refers to other subjects",
+                where,
+                then,
+                about(schema=where, subjects=[each.subject for each in registered.references]),
+            )
+        )
+    return AvroSchema(registered.schema_str, where)

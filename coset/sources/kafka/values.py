@@ -1,0 +1,152 @@
+"""The values of records, by the format that their stream declares: which columns they have, and their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+import pyarrow as pa
+
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.evolution import Evolution
+from coset.sources.file_columns import FileColumns, UnknownType, columns_of, type_named
+from coset.sources.kafka.avro_schema import AvroSchema
+from coset.sources.kafka.avro_values import AvroValues
+from coset.sources.kafka.json_values import JsonValues
+from coset.sources.kafka.registry import Registry
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.streams import TIMESTAMP, Column, Format, Stream
+from partitioning.values import replace
+
+VALUE = "value"
+
+
+class Values(Protocol):
+    """Reads the columns that a value gives."""
+
+    def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
+        """These columns, null where there is no value. Raises Wrong at the first value that is not as it has to be."""
+
+
+class PlainBytes:
+    """The only column is the value itself."""
+
+    def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
+        return [pa.array(values, pa.binary()) for _ in names]
+
+
+def beside_value(stream: Stream) -> frozenset[str]:
+    """The columns that a record has beside its value. What the value has under these names is not read."""
+    return frozenset((stream.key, TIMESTAMP, stream.offset))
+
+
+def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
+    """Who reads the values of a stream, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
+    hidden = beside_value(stream)
+    schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
+    match stream.written_as:
+        case Format.JSON:
+            return JsonValues(schema)
+        case Format.AVRO:
+            if stream.schema:
+                return AvroValues(schema, None, AvroSchema(stream.schema, f"stream {stream.name!r}"))
+            return AvroValues(schema, Registry(stream.name).schema)
+        case Format.BYTES:
+            return PlainBytes()
+        case Format.PARQUET:
+            raise AssertionError(stream)
+        case _:
+            assert_never(stream.written_as)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of records in the order in which SQL sees them; some writers were `lacking` some of them."""
+
+    all: tuple[Column, ...]
+    lacking: tuple[str, ...] = ()
+
+
+def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
+    """The columns that values give, and the key, timestamp and offset that a record has beside its value.
+
+    `known` are the columns of the batches before. Raises Refused if
+    a declared type or a schema is none, or if schemas do not go together; Unreachable if the registry does not answer.
+    """
+    key = Column(stream.key, stream.key_format.column_types[0])
+    beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
+    hidden = beside_value(stream)
+    lacking: tuple[str, ...] = ()
+    match stream.written_as:
+        case Format.JSON:
+            columns = _declared(stream)
+        case Format.AVRO:
+            evolution = _evolved(stream, [column for column in known if column.name not in hidden])
+            columns, lacking = evolution.columns, evolution.lacking
+        case Format.BYTES:
+            columns = (Column(VALUE, "BLOB"),)
+        case Format.PARQUET:
+            raise AssertionError(stream)
+        case _:
+            assert_never(stream.written_as)
+    return Columns((key, *(column for column in columns if column.name not in hidden), *beside), lacking)
+
+
+def _declared(stream: Stream) -> tuple[Column, ...]:
+    """The declared columns, by DuckDB's names of their types."""
+    types = {name: type_named(kind) for name, kind in (stream.columns or {}).items()}
+    _check_types(stream, stream.columns or {}, types)
+    return tuple(Column(name, kind) for name, kind in types.items() if kind)
+
+
+def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
+    """The columns of all schemas of the topic's values together; a tombstone has nulls in all of them."""
+    casts = {name: type_named(kind) for name, kind in stream.casts.items()}
+    _check_types(stream, stream.casts, casts)
+    evolution = Evolution(known, (), frozenset(), {name: kind for name, kind in casts.items() if kind})
+    findings = []
+    for where, schema in _schemas(stream):
+        try:
+            columns = columns_of(schema.columns).columns
+        except UnknownType as error:
+            findings.append(
+                Finding(
+                    Kind.DECLARATION,
+                    f"{error}, a type that DuckDB does not have",
+                    where,
+                    "write it as another type",
+                    about(schema=where),
+                )
+            )
+        else:
+            findings.extend(evolution.add(where, 0, FileColumns(columns, frozenset())))
+    if findings:
+        raise Refused(*(replace(finding, what=f"{stream.name}: {finding.what}") for finding in findings))
+    return evolution
+
+
+def _schemas(stream: Stream) -> Iterator[tuple[str, AvroSchema]]:
+    if stream.schema:
+        where = f"schema= of stream {stream.name!r}"
+        return iter([(where, AvroSchema(stream.schema, where))])
+    return Registry(stream.name).versions()
+
+
+def _check_types(stream: Stream, named: Mapping[str, str], types: Mapping[str, str | None]) -> None:
+    wrong = [name for name, kind in types.items() if kind is None]
+    if wrong:
+        where, then = f"stream {stream.name!r}", "name a type as DuckDB has it"
+        raise Refused(
+            *(
+                Finding(
+                    Kind.DECLARATION,
+                    f"column {name!r} is declared as {named[name]!r}, which is no type",
+                    where,
+                    then,
+                    about(column=name, type=named[name]),
+                )
+                for name in wrong
+            )
+        )

@@ -1,0 +1,312 @@
+"""Landed streams: what lies in the folders of Kafka Connect's S3 sink, checked by reading no more than is needed.
+
+What a file holds must be what its name says: its footer is enough for that, or its blocks, if its format has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import pyarrow as pa
+
+from coset.sources.evolution import Evolution
+from coset.sources.file_columns import UnknownType, type_named
+from coset.sources.files import Files
+from coset.sources.formats.landed_file import OFFSET_TYPE, FileFacts, Unreadable
+from coset.sources.formats.opening import open_landed, undeclared
+from coset.sources.known import Known
+from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
+from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
+from partitioning.commands import Forget, Then
+from partitioning.errors import Finding, Refused, Unreachable, about
+from partitioning.kinds import Kind
+from partitioning.model.ends import NOTHING, Ends
+from partitioning.model.gaps import Explained, explained, next_step
+from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.rows import Rows
+from partitioning.values import replace
+
+_READ_AT_ONCE = 16
+
+_SAY_SPARSE = 'if its topic is compacted or transactional, declare offsets="sparse"'
+
+
+# A file, and when it was stored.
+_There = tuple[InputFile, datetime]
+
+
+def discover(
+    streams: Sequence[Stream], ends: Ends = NOTHING, losses: Sequence[OffsetRange] = ()
+) -> tuple[Discovered, ...]:
+    """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
+
+    Of what batches have read up to these `ends` only the columns are known, and the file that was read last is looked
+    for; nothing else of it is listed or opened. `losses` are accepted.
+
+    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with a gap that
+    nobody explains, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or columns
+    that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
+    """
+    findings, unreachable = list[Finding](), list[Finding]()
+    store = Files()
+    with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
+        discovered = tuple(
+            _Discovery(stream, store, Known.by(stream, ends), losses, findings, unreachable).run(pool)
+            for stream in streams
+        )
+    # What was not read looks like a gap, so nothing can be said of the others.
+    if unreachable:
+        raise Unreachable(*unreachable)
+    if findings:
+        raise Refused(*findings)
+    return discovered
+
+
+class _Discovery:
+    """The discovery of one stream."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        store: Files,
+        known: Known,
+        losses: Sequence[OffsetRange],
+        findings: list[Finding],
+        unreachable: list[Finding],
+    ) -> None:
+        self._stream = stream
+        self._store = store
+        self._known = known
+        self._losses = losses
+        self._findings = findings
+        self._unreachable = unreachable
+        # Partitions with a file of which no more can be said: what is missing there need not be a gap.
+        self._doubtful: set[int] = set()
+
+    def run(self, pool: ThreadPoolExecutor) -> Discovered:
+        if wrong := tuple(undeclared(self._stream)):
+            self._findings.extend(wrong)
+            return Discovered(self._stream.name, (), ())
+        new = NewFiles(self._stream, self._known)
+        named = new.find()
+        self._findings.extend(new.findings)
+        unread = [file for file in named if file.pinned is None]
+        opened = zip(unread, pool.map(self._facts, unread), strict=True)
+        read = [(file, facts) for file, facts in opened if facts is not None]
+        evolution = self._columns(read)
+        there: dict[int, list[_There]] = {number: [] for number in range(self._stream.partitions)}
+        for file in named:
+            if file.pinned is not None:
+                there[file.partition].append((file.pinned, file.stored))
+        for file, facts in read:
+            if facts.first is not None and facts.last is not None:
+                pinned = self._pinned(file, facts, facts.first, facts.last)
+                there[file.partition].append((pinned, file.stored))
+        partitions = (self._partition(number, files) for number, files in there.items())
+        rows = Rows.of(DiscoveredPartition, partitions)
+        columns = evolution.columns, rows, evolution.lacking, evolution.never_null
+        return Discovered(self._stream.name, *columns)
+
+    def _pinned(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> InputFile:
+        self._check_offsets(file, facts, first, last)
+        missing = last + 1 - first - facts.rows if self._stream.sparse else 0
+        return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing)
+
+    def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
+        """What a partition holds; if something of it was read before, what it holds since."""
+        there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
+        read, end = self._known.span(number), self._known.end(number)
+        # Where less lies than was read, the last file shows it.
+        is_less = bool(there) and there[-1][0].end < end
+        if not is_less:
+            self._check_last(number, [file for file, _ in there])
+        if read is not None:
+            there = there[-1:] if is_less else [found for found in there if found[0].end > read.end]
+        files = tuple(file for file, _ in there)
+        unread = next((stored for file, stored in there if file.end > end), None)
+        if number not in self._doubtful:
+            self._check_sequence(number, files)
+        return DiscoveredPartition(number, files, read, unread)
+
+    def _facts(self, file: NamedFile) -> FileFacts | None:
+        """What a file holds; None and a finding if that cannot be found out."""
+        try:
+            with self._store.open(file.uri) as source:
+                facts = open_landed(self._stream, source, file.start).facts()
+        except (pa.ArrowException, OSError, UnknownType, Unreadable) as error:
+            self._doubtful.add(file.partition)
+            self._unread(file.uri, error)
+            return None
+        if facts.without_offset:
+            self._doubtful.add(file.partition)
+            self._found(
+                Kind.RECORD,
+                f"{facts.without_offset} records have no offset",
+                file.uri,
+                LAND_AGAIN,
+                without_offset=facts.without_offset,
+            )
+        return facts
+
+    def _unread(self, uri: str, error: Exception) -> None:
+        said = str(error).partition("\n")[0]
+        if isinstance(error, Unreadable):
+            self._found(Kind.FILE_UNREADABLE, said, uri, error.then)
+        elif isinstance(error, FileNotFoundError) or may_pass(error):
+            self._unreachable.append(
+                Finding(Kind.STORE_UNREACHABLE, f"the store did not give the file: {said}", uri, AGAIN, about(file=uri))
+            )
+        elif is_denied(error):
+            self._findings.extend(store_error(error, "the store did not give the file", uri, AGAIN).findings)
+        elif isinstance(error, UnknownType):
+            self._found(
+                Kind.STREAM_COLUMNS, f"{said}, a type that DuckDB does not have", uri, "land the column in another type"
+            )
+        else:
+            self._found(
+                Kind.FILE_UNREADABLE,
+                f"the file is truncated or no {self._stream.written_as.noun}: {said}",
+                uri,
+                LAND_AGAIN,
+                format=self._stream.written_as,
+            )
+
+    def _check_offsets(self, file: NamedFile, facts: FileFacts, first: int, last: int) -> None:
+        if file.start != first:
+            self._found(
+                Kind.FOLDERS,
+                f"the file's name says first offset {file.start}, its records {first}",
+                file.uri,
+                LAND_AGAIN,
+                start=file.start,
+                first=first,
+            )
+        span = last + 1 - first
+        if span < facts.rows or (span > facts.rows and not self._stream.sparse):
+            what = "a gap" if span > facts.rows else "a duplicate"
+            then = LAND_AGAIN if span < facts.rows else f"{LAND_AGAIN}, or {_SAY_SPARSE}"
+            self._found(
+                Kind.STREAM_GAP,
+                f"{facts.rows} records have the offsets [{first},{last + 1}): {what}",
+                file.uri,
+                then,
+                rows=facts.rows,
+                first=first,
+            )
+
+    def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
+        """That no other file has offsets of the one that was read last: its records would be others."""
+        last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
+        if last is None:
+            return
+        then = (
+            "put that file back; if the topic was made anew, give it another stream name, or begin anew with it: ",
+            Forget(self._known.pipeline, partition.stream, number),
+            "; if it has the same records, go on behind them: ",
+            Forget(self._known.pipeline, partition.stream, number, keep_offsets=True),
+        )
+        for file in files:
+            if max(file.start, last.start) < min(file.end, last.end) and _content(file) != _content(last):
+                what = (
+                    f"{partition} was read up to offset {self._known.end(number)} of the file {_content(last)[0]}, "
+                    "and another file has the last of these offsets now"
+                )
+                self._found(Kind.STREAM_REPLACED, what, file.path, then, partition=partition)
+
+    def _check_sequence(self, number: int, files: Sequence[InputFile]) -> None:
+        partition = StreamPartition(self._stream.name, number)
+        if not files:
+            return
+        one = files[0]
+        for other in files[1:]:
+            where = f"{one.path} and {other.path}"
+            if (one.start, one.end) == (other.start, other.end):
+                offsets = OffsetRange(partition, one.start, one.end)
+                self._found(
+                    Kind.STREAM_TWICE,
+                    f"duplicate: two files hold {offsets}",
+                    where,
+                    "remove one of them",
+                    offsets=offsets,
+                )
+            elif one.end > other.start:
+                offsets = OffsetRange(partition, other.start, min(one.end, other.end))
+                self._found(
+                    Kind.STREAM_TWICE,
+                    f"overlap: two files hold {offsets}",
+                    where,
+                    "remove one of them and land the rest again",
+                    offsets=offsets,
+                )
+            elif one.end < other.start:
+                hole = OffsetRange(partition, one.end, other.start)
+                if explained(self._stream, hole, self._losses, (one, other)) is Explained.NOBODY:
+                    self._found(Kind.STREAM_GAP, f"gap: no file holds {hole}", where, next_step(hole), hole=hole)
+            one = max(one, other, key=lambda file: file.end)
+
+    def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
+        """The columns of all files with records, with findings for what does not fit."""
+        stream = self._stream
+        known = self._known
+        evolution = Evolution(known.columns, known.required, frozenset((stream.key, stream.offset)), self._casts())
+        in_order = [(file, facts) for file, facts in files if facts.rows] or files
+        for file, facts in sorted(in_order, key=lambda read: (read[0].partition, read[0].start)):
+            self._findings.extend(
+                replace(finding, what=f"{stream.name}: {finding.what}")
+                for finding in evolution.add(file.uri, file.partition, facts.columns)
+            )
+        if in_order:
+            first, types = in_order[0][0], {column.name: column.type for column in evolution.columns}
+            self._check_column("key", stream.key, stream.key_format.column_types, types, first.uri)
+            self._check_column("offset", stream.offset, (OFFSET_TYPE,), types, first.uri)
+            for name in stream.casts.keys() - types.keys():
+                then = f"correct its name; there are {', '.join(types)}"
+                self._found(Kind.DECLARATION, f"there is no column {name!r} to cast", first.uri, then, name=name)
+        return evolution
+
+    def _casts(self) -> dict[str, str]:
+        """The columns that are read as other types, by DuckDB's names of these."""
+        casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
+        for name in (name for name, kind in casts.items() if kind is None):
+            what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
+            self._found(
+                Kind.DECLARATION, what, f"stream {self._stream.name!r}", "name a type as DuckDB has it", name=name
+            )
+        return {name: kind for name, kind in casts.items() if kind is not None}
+
+    def _check_column(self, noun: str, name: str, types: Sequence[str], columns: dict[str, str], uri: str) -> None:
+        wanted = " or ".join(types)
+        if name not in columns:
+            listed = ", ".join(columns)
+            self._found(
+                Kind.STREAM_COLUMNS,
+                f"there is no {noun} column {name!r}",
+                uri,
+                f"declare the right one; there are {listed}",
+                name=name,
+            )
+        elif columns[name] not in types:
+            then = "declare the column and format that the producer uses"
+            form = f" under key format {self._stream.key_format.value!r}" if noun == "key" else ""
+            self._found(
+                Kind.STREAM_COLUMNS,
+                f"{noun} column {name!r} is {columns[name]}, not {wanted}{form}",
+                uri,
+                then,
+                name=name,
+                type=columns[name],
+                wanted=wanted,
+            )
+
+    def _found(self, kind: Kind, what: str, where: str, then: Then, **values: object) -> None:
+        self._findings.append(
+            Finding(kind, f"{self._stream.name}: {what}", where, then, about(**{"stream": self._stream.name, **values}))
+        )
+
+
+def _content(file: InputFile) -> tuple[str, int, str]:
+    """What is the same of a file that was moved as it is."""
+    return file.path.rpartition("/")[2], file.size, file.etag

@@ -1,0 +1,162 @@
+"""Landed files as a task reads them: the planned ones, part by part, and none that changed before.
+
+That none changed while it was read is seen at the audit, by one listing for all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.file_columns import columns_of
+from coset.sources.files import Files, version
+from coset.sources.formats.landed_file import LandedFile, Unreadable
+from coset.sources.formats.opening import open_landed
+from coset.sources.pinned import changed, gone, restore
+from coset.sources.reader import Batch
+from coset.sources.s3 import reaching
+from partitioning.commands import Replan
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.order import OrderedStream
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.streams import InputFile
+
+_UNREAD = "the file cannot be read"
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """A file, open, as it was when the batch was planned."""
+
+    file: InputFile
+    landed: LandedFile
+
+
+class LandedReader:
+    """A stream's landed files that an order names.
+
+    Raises Refused, with all findings, if a file is not as it was when the batch was planned, and Unreachable if the
+    store does not give it.
+    """
+
+    def __init__(self, ordered: OrderedStream, files: Files, pipeline: str) -> None:
+        self._declared = ordered.declared
+        self._columns = {column.name: column for column in ordered.columns}
+        self._files = files
+        self._anew = Replan(pipeline, repaired=True)
+        self._restore = restore(self._anew)
+        self._pinned = self._open(ordered.partitions)
+
+    @property
+    def empty(self) -> bool:
+        return not any(pinned for _, pinned in self._pinned)
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The planned types, as the first file has them if it does, dictionaries decoded; keys, offsets as landed."""
+        written = self._first_schema
+        landed = {column.name for column in columns_of(written).columns if self._columns.get(column.name) == column}
+        landed |= {self._declared.key, self._declared.offset}
+        return pa.schema(
+            [
+                _plain(written.field(name)) if name in landed else arrow_schema((self._columns[name],)).field(0)
+                for name in columns
+            ]
+        )
+
+    @cached_property
+    def _first_schema(self) -> pa.Schema:
+        first = next(file for _, pinned in self._pinned for file in pinned)
+        with self._reading(first.file):
+            return first.landed.schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        wanted = list(dict.fromkeys(columns))
+        types = pa.schema([]) if self.empty else self.schema(wanted)
+        for planned, pinned in self._pinned:
+            for opened in pinned:
+                for landed in self._records(planned, opened, wanted):
+                    file = opened.file
+                    records = self._evolved(landed, types, file)
+                    yield Batch(planned.partition, file.start, file.end, file.path, records)
+
+    def _open(self, partitions: Sequence[PlannedPartition]) -> list[tuple[PlannedPartition, list[_Pinned]]]:
+        findings: list[Finding] = []
+        opened: list[tuple[PlannedPartition, list[_Pinned]]] = []
+        for planned in partitions:
+            pinned: list[_Pinned] = []
+            for file in planned.files:
+                try:
+                    handle = self._open_as_planned(file)
+                    pinned.append(_Pinned(file, open_landed(self._declared, handle, file.start)))
+                except Refused as refusal:
+                    findings.extend(refusal.findings)
+            opened.append((planned, pinned))
+        if findings:
+            raise Refused(*findings)
+        return opened
+
+    def _records(self, planned: PlannedPartition, pinned: _Pinned, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        with self._reading(pinned.file):
+            yield from pinned.landed.batches(columns, planned.start, planned.end)
+
+    @contextmanager
+    def _reading(self, file: InputFile) -> Iterator[None]:
+        with reaching(_UNREAD, file.path, self._restore):
+            try:
+                yield
+            except Unreadable as error:
+                then = (f"{error.then}, and ", self._anew)
+                raise Refused(
+                    Finding(Kind.FILE_UNREADABLE, f"{_UNREAD}: {error}", file.path, then, about(file=file.path))
+                ) from error
+
+    def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
+        """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""
+        if records.schema.names == types.names and not any(map(self._differs, records.schema, types)):
+            return records
+        there = set(records.schema.names)
+        columns = [
+            self._cast(records.column(field.name), field, file)
+            if field.name in there
+            else pa.nulls(len(records), field.type)
+            for field in types
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=types.names)
+
+    def _differs(self, written: pa.Field, wanted: pa.Field) -> bool:
+        return bool(_plain(written).type != wanted.type)
+
+    def _cast(self, column: pa.Array, field: pa.Field, file: InputFile) -> pa.Array:
+        if not self._differs(pa.field(field.name, column.type), field):
+            return column
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            what = f"column {field.name!r} cannot be read as {self._columns[field.name].type}: {error}"
+            then = "land the column under another name, or leave it out of cast="
+            raise Refused(
+                Finding(
+                    Kind.RECORD, what, file.path, then, about(field=field.name, type=self._columns[field.name].type)
+                )
+            ) from error
+
+    def _open_as_planned(self, file: InputFile) -> pa.NativeFile:
+        try:
+            with reaching("the file cannot be opened", file.path, self._restore):
+                handle = self._files.open(file.path)
+        except FileNotFoundError as error:
+            raise Refused(gone(file, self._restore)) from error
+        if finding := changed(file, *version(file.path, handle), self._restore):
+            raise Refused(finding)
+        return handle
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return pa.field(field.name, kind)

@@ -1,0 +1,152 @@
+"""Layouts: in which folders the files of a stream lie, how they are named, and what has to be listed of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from coset.sources.formats.opening import endings
+from coset.sources.listing import folder, folders, listed, listed_between, objects_in
+from partitioning.documents.store import Found, Store
+from partitioning.model.file_names import NAME
+from partitioning.model.plan import PlannedPartition
+from partitioning.model.streams import Format, Layout, Stream
+from partitioning.values import replace
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What a file's name says; `folder` is the partition whose folder it lies in, if it lies in one's."""
+
+    stream: str
+    partition: int
+    start: int
+    folder: int | None
+
+
+class Folders(Protocol):
+    """The folders of a stream."""
+
+    # How the keys of all files begin.
+    prefix: str
+    # How a name has to be.
+    wanted: str
+    # Whether listing what is new shows all that is there.
+    shows_all: bool
+
+    def parse(self, key: str) -> FileName | None:
+        """What a key says; None if it cannot be read."""
+
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
+        """The objects that may be new; `starts` names for folders of partitions the key after which those are."""
+
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
+        """All objects of one partition, and maybe others."""
+
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+        """The planned files that are there, and maybe others; a partition may be planned several times."""
+
+
+def folders_of(stream: Stream) -> Folders:
+    """The folders of a stream, by its layout."""
+    match stream.lies_by:
+        case Layout.PARTITION:
+            return PartitionFolders(stream)
+        case Layout.TIME:
+            return TimeFolders(stream)
+        case _ as never:
+            assert_never(never)
+
+
+def formats_of(stream: Stream, key: str) -> Iterator[Format]:
+    """The formats in which a file of the stream may have this key."""
+    for written_as in (Format.PARQUET, Format.AVRO, Format.JSON):
+        if folders_of(replace(stream, format=written_as)).parse(key):
+            yield written_as
+
+
+def may_hold_records(stream: Stream, key: str) -> bool:
+    """Whether an object below a stream's folder is meant to be a file of it.
+
+    A key that ends in a slash is a folder's marker. What jobs leave beside their files has a name that begins with `_`
+    or `.`, or lies in such a folder: `_SUCCESS`, `_temporary/…`, `.….crc`.
+    """
+    *within, name = key.removeprefix(f"{stream.name}/").split("/")
+    beside = any(part.startswith(("_", ".")) for part in within)
+    return bool(name) and not beside and (name.startswith(f"{stream.name}+") or not name.startswith(("_", ".")))
+
+
+class PartitionFolders:
+    """A folder for each partition, which is listed from where it was read up to."""
+
+    shows_all = False
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.prefix = folders(stream.name)
+        self.wanted = f"partition=<n>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
+        pattern = rf"partition=(?P<folder>0|[1-9][0-9]*)/{NAME}{endings(stream.written_as)}"
+        self._name = re.compile(re.escape(f"{stream.name}/") + pattern)
+
+    def parse(self, key: str) -> FileName | None:
+        match = self._name.fullmatch(key)
+        return _said(match, int(match["folder"])) if match else None
+
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
+        return listed(store, self._stream.name, starts)
+
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
+        return objects_in(store, self._stream.name, partition)
+
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+        keys_in = dict[str, list[str]]()
+        for partition in partitions:
+            in_folder = folder(self._stream.name, partition.partition)
+            keys_in.setdefault(in_folder, []).extend(_keys(self._stream, partition))
+        # Behind the first file, but for its last letter; behind all, where none is planned.
+        starts = {in_folder: min(keys)[:-1] if keys else f"{in_folder}~" for in_folder, keys in keys_in.items()}
+        return listed(store, self._stream.name, starts)
+
+
+class TimeFolders:
+    """Folders of hours or days, whatever they are called, each with files of any partition.
+
+    A record may come late, into a folder of long ago, so all of them are listed.
+    """
+
+    shows_all = True
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.prefix = f"{stream.name}/"
+        self.wanted = f"<time>/{stream.name}+<n>+<first offset, 10 digits>{_ending(stream.written_as)}"
+        self._name = re.compile(rf"{re.escape(self.prefix)}([^/]+/)*{NAME}{endings(stream.written_as)}")
+
+    def parse(self, key: str) -> FileName | None:
+        match = self._name.fullmatch(key)
+        return _said(match, None) if match else None
+
+    def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
+        return listed_between(store, self.prefix)
+
+    def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
+        return listed_between(store, self.prefix)
+
+    def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
+        keys = [key for partition in partitions for key in _keys(self._stream, partition)]
+        return listed_between(store, self.prefix, min(keys)[:-1], max(keys)) if keys else iter(())
+
+
+def _keys(stream: Stream, partition: PlannedPartition) -> list[str]:
+    source = f"{stream.source.rstrip('/')}/"
+    return [file.path.removeprefix(source) for file in partition.files]
+
+
+def _said(match: re.Match[str], folder: int | None) -> FileName:
+    return FileName(match["stream"], int(match["partition"]), int(match["start"]), folder)
+
+
+def _ending(written_as: Format) -> str:
+    return f".{written_as}"

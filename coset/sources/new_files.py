@@ -1,0 +1,174 @@
+"""New files: those of a stream's landed files that may hold records which no batch has read, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from coset.sources.known import Known
+from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
+from partitioning.documents.store import Entry, Found, Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
+from partitioning.model.streams import InputFile, Stream
+from partitioning.sections import cut
+
+LAND_AGAIN = "remove the file and land it again"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file as its listing shows it; if it is as the last batch read it, it is `pinned`."""
+
+    uri: str
+    entry: Entry
+    stored: datetime
+    partition: int
+    start: int
+    pinned: InputFile | None
+
+
+@dataclass(slots=True)
+class NewFiles:
+    """The new files of one stream, with `findings` for all that is no file of it."""
+
+    stream: Stream
+    known: Known
+    findings: list[Finding] = field(default_factory=list)
+    _store: Store = field(init=False)
+    _folders: Folders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._store = store_at(self.stream.source)
+        self._folders = folders_of(self.stream)
+
+    def find(self) -> list[NamedFile]:
+        """Files that begin where a partition was read up to, or later; before that the file that was read last.
+
+        If that one is gone, was changed or is not known, the newest of those that are there comes in its place: it may
+        hold more.
+        """
+        known, new, newest_read = self.known, dict[str, NamedFile](), dict[int, NamedFile]()
+        keys = self._last_keys()
+        needed = not known.read or bool(keys)
+        starts = {} if self._folders.shows_all else known.starts(self.stream, keys, () if needed else self._some_keys())
+        for file in self._named(self._folders.listed(self._store, starts)):
+            is_read = file.start < known.committed(file.partition)
+            if is_read:
+                _keep_newest(newest_read, file)
+            if file.pinned or not is_read:
+                new[file.uri] = file
+        if not (new or newest_read or self.findings or self._some_keys()):
+            self._nothing_there()
+        for number in known.read:
+            last = known.last.get(number)
+            if last is None or last.path not in new or new[last.path].pinned is None:
+                if not self._folders.shows_all:
+                    self._list_read(number, newest_read)
+                if number in newest_read:
+                    new[newest_read[number].uri] = newest_read[number]
+            elif number in newest_read and newest_read[number].start > last.start:
+                # It overlaps with the last one.
+                new[newest_read[number].uri] = newest_read[number]
+        return list(new.values())
+
+    def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:
+        """Look for the newest file of a partition that begins within what was read."""
+        for file in self._named(self._folders.objects_in(self._store, partition)):
+            if file.start < self.known.committed(partition):
+                _keep_newest(newest, file)
+
+    def _last_keys(self) -> Mapping[int, str]:
+        """The keys of the files that were read last, as far as they are named as files are now."""
+        source = f"{self.stream.source.rstrip('/')}/"
+        keys = {number: file.path.removeprefix(source) for number, file in self.known.last.items()}
+        return {number: key for number, key in keys.items() if self._folders.parse(key)}
+
+    def _some_keys(self) -> list[str]:
+        """The first keys of the stream."""
+        objects = self._store.page(self._folders.prefix, "").objects
+        return [found.entry.key for found in objects if may_hold_records(self.stream, found.entry.key)]
+
+    def _named(self, objects: Iterable[Found]) -> Iterator[NamedFile]:
+        files = (self._parse(found) for found in objects if may_hold_records(self.stream, found.entry.key))
+        return (file for file in files if file is not None)
+
+    def _parse(self, found: Found) -> NamedFile | None:
+        stream, entry = self.stream, found.entry
+        uri = f"{stream.source.rstrip('/')}/{entry.key}"
+        name = self._folders.parse(entry.key)
+        if name is None:
+            written = next(formats_of(stream, entry.key), None)
+            declare = f"; if the sink writes {written.noun}, declare format={written.value!r}" if written else ""
+            self._found(
+                Kind.FOLDERS,
+                "the file's name cannot be read",
+                uri,
+                f"name it {self._folders.wanted}, or remove it{declare}",
+            )
+            return None
+        before = len(self.findings)
+        if name.stream != stream.name:
+            what = f"the file's name says stream {name.stream!r}, its folder {stream.name!r}"
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN, named=name.stream)
+        if name.folder not in (None, name.partition):
+            what = f"the file's name says partition {name.partition}, its folder {name.folder}"
+            self._found(Kind.FOLDERS, what, uri, LAND_AGAIN, partition=name.partition, folder=name.folder)
+        partition = name.partition if name.folder is None else name.folder
+        if partition >= stream.partitions:
+            what = f"partition {partition} is beyond the {stream.partitions} partitions that are declared"
+            self._found(
+                Kind.PARTITIONS,
+                what,
+                uri,
+                "declare the topic's partition count; if it has fewer now, move the old files away",
+                partition=partition,
+                partitions=stream.partitions,
+            )
+        if len(self.findings) > before:
+            return None
+        pinned = self.known.as_pinned(uri, entry.size, entry.etag)
+        return NamedFile(uri, entry, found.stored, name.partition, name.start, pinned)
+
+    def _nothing_there(self) -> None:
+        stream = self.stream
+        if self.known.ends:
+            ends = cut([f"{stream.name}-{number} up to offset {end}" for number, end in self.known.ends.items()])
+            self._found(
+                Kind.STREAM_RESET,
+                f"no file is left of it, and it was read before: {ends}",
+                f"{stream.source.rstrip('/')}/{stream.name}/",
+                "land what comes next, from these offsets on; correct the source if the files were moved, and give "
+                "the stream another name if its topic was made anew",
+                ends=ends,
+            )
+            return
+        if self._store.page(f"{stream.name}/", "").objects:
+            self._found(
+                Kind.FOLDERS,
+                f"no file lies in a folder {self._folders.prefix}<n>/",
+                f"{stream.source.rstrip('/')}/{stream.name}/",
+                'declare layout="time" if the sink makes folders of hours or days',
+                prefix=self._folders.prefix,
+            )
+            return
+        names = sorted({entry.key.split("/")[0] for entry in self._store.list("") if "/partition=" in entry.key})
+        self._found(
+            Kind.FOLDERS,
+            f"no such stream {stream.name!r}",
+            stream.source,
+            f"correct the name or the source; streams there: {', '.join(names) or 'none'}",
+        )
+
+    def _found(self, kind: Kind, what: str, where: str, then: str, **values: object) -> None:
+        self.findings.append(
+            Finding(kind, f"{self.stream.name}: {what}", where, then, about(**{"stream": self.stream.name, **values}))
+        )
+
+
+def _keep_newest(newest: dict[int, NamedFile], file: NamedFile) -> None:
+    kept = newest.get(file.partition)
+    if kept is None or kept.start < file.start:
+        newest[file.partition] = file

@@ -1,0 +1,145 @@
+"""Parts that tasks left for later tasks, in an exchange or as a result: byte ranges of their files, in order."""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coset.sources.arrow_schema import arrow_schema
+from coset.sources.copies import Copies
+from coset.sources.reader import Batch
+from partitioning.commands import Replan, Restore, Then, backfill_of
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.leaving import POSITIONS, LeftPart
+from partitioning.model.order import POSITION, OrderedParts
+from partitioning.model.plan import StateInput
+
+# What is fetched at once, and how many requests ahead of what is read: all that is held in memory.
+_CHUNK = 4 << 20
+_AHEAD = 4
+
+
+class PartsReader:
+    """The parts that an order names, partition by partition, in the order of the tasks that left them.
+
+    Of state, `copies` may be there of this place. Raises Refused if a file is gone or is not the one that was left, and
+    Unreachable if the store does not give it.
+    """
+
+    def __init__(self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies) -> None:
+        self._ordered = ordered
+        self._copies = copies if isinstance(ordered.read, StateInput) else None
+        self._store = store_at(store)
+        self._kind, self._then = _when_gone(ordered, pipeline)
+        self._schema = left_schema(arrow_schema(ordered.columns))
+
+    @property
+    def empty(self) -> bool:
+        return not any(partition.parts for partition in self._ordered.partitions)
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        return pa.schema([self._schema.field(name) for name in columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
+        places = [(left.partition, part) for left in self._ordered.partitions for part in left.parts]
+        with ThreadPoolExecutor(_AHEAD) as pool:
+            fetched = self._fetched((part for _, part in places), pool)
+            for (partition, part), chunks in zip(places, fetched, strict=True):
+                where = f"{self._store.root}/{part.path}"
+                shift = part.first - part.task * POSITIONS
+                for records in self._decoded(chunks, where):
+                    place = records.schema.get_field_index(POSITION)
+                    shifted = pc.add(records.column(place), shift)
+                    records = records.set_column(place, POSITION, shifted)
+                    yield Batch(partition, part.first, part.first + part.records, where, records)
+
+    def _decoded(self, chunks: Iterator[bytes], where: str) -> Iterator[pa.RecordBatch]:
+        source = pa.PythonFile(io.BufferedReader(_Chunks(chunks), _CHUNK), mode="r")
+        try:
+            while True:
+                try:
+                    message = pa.ipc.read_message(source)
+                except EOFError:
+                    return
+                yield pa.ipc.read_record_batch(message, self._schema)
+        except (pa.ArrowException, OSError) as error:
+            raise Refused(
+                Finding(self._kind, f"the file is not as a task left it: {error}", where, self._then, about(file=where))
+            ) from error
+
+    def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
+        """The chunks of each part; they have to be read in order. So many are asked for ahead."""
+        asked = deque[Future[bytes]]()
+        ranges = [
+            [(part, start, min(start + _CHUNK, part.end)) for start in range(part.start, part.end, _CHUNK)]
+            for part in parts
+        ]
+        waiting = (one for part in ranges for one in part)
+
+        def chunks(count: int) -> Iterator[bytes]:
+            for _ in range(count):
+                while len(asked) < _AHEAD and (one := next(waiting, None)) is not None:
+                    asked.append(pool.submit(self._get, *one))
+                yield asked.popleft().result()
+
+        for part in ranges:
+            yield chunks(len(part))
+
+    def _get(self, part: LeftPart, start: int, end: int) -> bytes:
+        def fetch() -> bytes | None:
+            return self._store.get_part(part.path, start, end, part.etag)
+
+        # What tasks leave for each other is read once.
+        name = f"{self._store.root}/{part.path} {part.etag} {start} {end}"
+        data = self._copies.get(name, fetch) if self._copies else fetch()
+        if data is None:
+            where = f"{self._store.root}/{part.path}"
+            raise Refused(
+                Finding(
+                    self._kind,
+                    "the file is gone or was changed since a task left it",
+                    where,
+                    self._then,
+                    about(file=part.path),
+                )
+            )
+        return data
+
+
+def _when_gone(ordered: OrderedParts, pipeline: str) -> tuple[Kind, Then]:
+    """What is said of a file that is gone, and what to do: state can be made anew."""
+    if isinstance(ordered.read, StateInput):
+        of = backfill_of(pipeline)
+        return Kind.STATE_GONE, Restore(of[0] if of else pipeline)
+    return Kind.TASK_FILES, (Replan(pipeline), ": what a task left for others cannot be made again by itself")
+
+
+def left_schema(columns: pa.Schema) -> pa.Schema:
+    """What a file for later tasks holds: these columns, and the position of each row."""
+    return columns.append(pa.field(POSITION, pa.int64()))
+
+
+class _Chunks(io.RawIOBase):
+    """Chunks of bytes as one file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -1,0 +1,87 @@
+"""Pinned inputs: landed files as they were when a batch was planned, and what is said of those that are so no more."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import assert_never
+
+from coset.sources.layouts import folders_of
+from partitioning.commands import Command, Then
+from partitioning.documents.store import Entry
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding, about
+from partitioning.kinds import Kind
+from partitioning.model.plan import PlannedStream
+from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.streams import InputFile
+
+
+def restore(anew: Command) -> Then:
+    """What to do about a file that is not as it was planned; `anew` plans what reads it with the files of then."""
+    return "restore the file as it was planned, or land it again and ", anew
+
+
+def gone(file: InputFile, then: Then) -> Finding:
+    """That a file is not there."""
+    return Finding(
+        Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then, about(file=file.path)
+    )
+
+
+def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None:
+    """That a file is another than the planned one, if it is."""
+    if (size, etag) == (file.size, file.etag):
+        return None
+    what = f"planned {file.size} bytes, etag {file.etag}, found {size} bytes, etag {etag}"
+    return Finding(
+        Kind.FILE_CHANGED,
+        f"the file was changed since the batch was planned: {what}",
+        file.path,
+        then,
+        about(planned=(file.size, file.etag), found=(size, etag)),
+    )
+
+
+def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read: bool = False) -> Iterator[Finding]:
+    """What is not there any more as it was planned, wherever it lies. A stream may be given as several batches planned
+    it; `anew` plans them with what there is.
+
+    If they `were_read`, a topic may have lost since what its readers have seen there. Raises Unreachable if store or
+    brokers do not answer.
+    """
+    landed = dict[tuple[str, str], list[PlannedStream]]()
+    for stream in streams:
+        match stream.declared.origin:
+            case LandedSource(uri):
+                landed.setdefault((stream.name, uri), []).append(stream)
+            case KafkaSource() as source:
+                from coset.sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
+
+                yield from kafka.not_as_planned(stream, source, anew, were_read=were_read)
+            case _:
+                assert_never(stream.declared.origin)
+    for of_one in landed.values():
+        yield from _files_not_as_planned(of_one, restore(anew))
+
+
+def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Iterator[Finding]:
+    """The files that are not there as batches planned them of one stream, by one listing of its folders from the first
+    of them on."""
+    # What lies across the end of a batch is planned by two of them.
+    files = {file: file.path for stream in planned for partition in stream.partitions for file in partition.files}
+    present = _listed(planned, set(files.values())) if files else {}
+    for file, path in files.items():
+        entry = present.get(path)
+        finding = changed(file, entry.size, entry.etag, then) if entry else gone(file, then)
+        if finding is not None:
+            yield finding
+
+
+def _listed(planned: Sequence[PlannedStream], paths: Container[str]) -> dict[str, Entry]:
+    """What the source lists under these paths."""
+    declared = planned[-1].declared
+    source = f"{declared.source.rstrip('/')}/"
+    partitions = [partition for stream in planned for partition in stream.partitions]
+    objects = folders_of(declared).planned(store_at(source), partitions)
+    uris = ((f"{source}{found.entry.key}", found.entry) for found in objects)
+    return {uri: entry for uri, entry in uris if uri in paths}

@@ -1,1 +1,0 @@
-"""Coset in Airflow: the DAG factory."""

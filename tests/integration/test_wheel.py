@@ -1,0 +1,127 @@
+"""What `pip install` brings: the wheel of a clone, in an environment of its own, beside a company's own packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.landed import land_table
+
+ROOT = Path(__file__).parents[2]
+BROUGHT = {"coset", "expectations", "partitioning", "spark_jobs"}
+# Names that a company's own repository has.
+OWN = ("batches", "bench", "cli", "dags", "demo", "plugins", "sources", "tests")
+PIPELINE = '''"""How often each user looked."""
+
+from coset import Pipeline
+from sources.places import LANDING
+
+pipeline = Pipeline("views", source=LANDING)
+pipeline.stream("views", key="user", partitions=3).aggregate("count(*) AS n", name="counts").write("counts")
+'''
+DAG = '''"""Airflow: the DAG of views."""
+
+from coset import Settings
+from coset.airflow import Place, coset_dag
+from dags.pipelines.views import pipeline
+
+dag = coset_dag(pipeline, settings=Settings(groups=1), places={"here": Place()})
+'''
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the clone, made from what git would commit of it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    for name in listed.stdout.decode().splitlines():
+        if (ROOT / name).is_file():
+            (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / "clone" / name)
+    run(
+        [Path(sys.executable).with_name("uv"), "build", "--quiet", "--wheel", "--out-dir", folder / "made", "clone"],
+        folder,
+    )
+    (made,) = (folder / "made").glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that has the wheel, and of what lies here only what requirements.txt names."""
+    uv, folder = Path(sys.executable).with_name("uv"), tmp_path_factory.mktemp("installed")
+    run([uv, "venv", "--quiet", "--python", sys.executable, folder], folder)
+    run([uv, "pip", "install", "--quiet", "--no-deps", "--python", folder / "bin/python", wheel], folder)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    # A path in such a file is searched, and the clone that a `.pth` file in there names is not.
+    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
+    return folder / "bin"
+
+
+@pytest.fixture
+def company(tmp_path: Path) -> Path:
+    """A repository with packages of its own that have the names of folders here, and records that have landed."""
+    for name in OWN:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "sources/places.py").write_text(f"LANDING = 'file://{tmp_path}/landing'\n")
+    (tmp_path / "dags/pipelines").mkdir()
+    (tmp_path / "dags/pipelines/__init__.py").write_text("")
+    (tmp_path / "dags/pipelines/views.py").write_text(PIPELINE)
+    (tmp_path / "dags/views.py").write_text(DAG)
+    table = pa.table({"user": [f"user-{number % 7}" for number in range(100)]})
+    land_table(table, "views", f"file://{tmp_path}/landing", key="user", partitions=3)
+    return tmp_path
+
+
+def run(words: list[object], folder: Path, **variables: str) -> str:
+    left = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AWS_", "COSET_"))}
+    environment = left | {"PYTHONPATH": str(folder)} | variables
+    done = subprocess.run([*map(str, words)], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_wheel_has_four_names_at_its_top(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        pages = [name for name in archive.namelist() if name.startswith("expectations/pages/")]
+    assert {top for top in tops if not top.endswith(".dist-info")} == BROUGHT
+    assert len(pages) == len(list((ROOT / "expectations/pages").iterdir()))
+
+
+def test_a_company_runs_its_own_pipeline(installed: Path, company: Path) -> None:
+    assert "Batch 0 is published" in run([installed / "coset", "run", "views", "--runner", "local"], company)
+    assert "Lag: 0" in run([installed / "coset", "status", "views"], company)
+    assert "demo" not in run([installed / "coset", "--help"], company)
+
+
+def test_a_company_runs_its_own_pipeline_on_spark(installed: Path, company: Path) -> None:
+    assert "Batch 0 is published" in run([installed / "coset", "run", "views", "--master", "local[2]"], company)
+
+
+def test_a_companys_airflow_has_the_dag_and_the_plugin(installed: Path, company: Path) -> None:
+    home = company / "airflow"
+    variables = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(company / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(company / "plugins"),
+    }
+    code = (
+        "from airflow.dag_processing.dagbag import DagBag\n"
+        "from airflow import plugins_manager\n"
+        "bag = DagBag()\n"
+        "assert bag.import_errors == {}, bag.import_errors\n"
+        "print(*bag.dags, *(plugin['name'] for plugin in plugins_manager.get_plugin_info()))\n"
+    )
+    told = run([installed / "python", "-W", "ignore", "-c", code], company, **variables)
+    assert told.split()[-2:] == ["views", "coset"]
