@@ -61,7 +61,7 @@ requirements: $(READY) ## Pin requirements.in anew
 		--custom-compile-command "make requirements" requirements.in -o requirements.txt
 
 clean: ## Remove .venv and everything that the demo kept
-	rm -rf .venv .coset coset.egg-info
+	rm -rf .venv .coset
 
 $(READY): requirements.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed: install Python 3.11, or name it with PYTHON="; exit 1; }
@@ -70,6 +70,8 @@ $(READY): requirements.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -r requirements.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@# The clone is on the path: with this it would be installed twice.
+	@rm -rf coset.egg-info
 	@# Spark starts faster with it, but without it too.
 	@$(BIN)/python -m coset.batches.runners.rehearsal >/dev/null 2>&1 || true
 	@touch $@
