@@ -14,12 +14,12 @@ with interrupts.put_off():
     from coset.cli.app import app
 
     # In the order in which they are listed.
-    from coset.cli.commands import batches, backfills, upkeep  # isort: skip
+    from coset.cli.commands import batches, backfills, trial, upkeep  # isort: skip
 
     if Path(__file__).parents[2].joinpath("demo", "demo.py").is_file():
         from coset.cli.commands import checkout
 
-__all__ = ["app", "backfills", "batches", "checkout", "main", "upkeep"]
+__all__ = ["app", "backfills", "batches", "checkout", "main", "trial", "upkeep"]
 
 
 def main() -> None:

@@ -30,8 +30,15 @@ COSET = ".venv/bin/coset"
 LIGHT = ("assign", "diff")
 
 
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)
+
+
 def commands(page: str) -> list[str]:
-    return [line for block in re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S) for line in block.splitlines()]
+    return [line for block in blocks("sh", page) for line in block.splitlines()]
+
+
+TRIAL = [line for line in commands(README) if "spent.py" in line]
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +57,27 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which `.venv` and the README's `late.py` are."""
+    """A folder in which `.venv` and the README's files are."""
     made = tmp_path_factory.mktemp("checkout")
     (made / ".venv").symlink_to(sys.prefix)
-    (source,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
-    (made / "late.py").write_text(source)
+    (made / "orders.csv").write_text(blocks("csv")[0])
+    for name, source in zip(("spent.py", "late.py"), blocks("python"), strict=True):
+        assert f"`{name}`" in README
+        (made / name).write_text(source)
     return made
 
 
-@pytest.mark.parametrize("command", [line for line in commands(README) if line.startswith(f"{COSET} ")])
+def test_the_trial_needs_no_server_and_no_java(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "COSET_STORE", "JAVA_HOME", "SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    environment = dict(os.environ, PATH=str(folder))
+    assert len(TRIAL) == 3
+    printed = [run(command, environment, folder) for command in TRIAL]
+    assert printed[-1].strip() == blocks("text")[0].strip()
+    assert "Plan sha256:" in run(f"{COSET} explain spent.py", environment, folder)
+
+
+@pytest.mark.parametrize("command", [line for line in commands(README) if line.startswith(COSET) and line not in TRIAL])
 def test_the_command_runs(command: str, environment: dict[str, str], folder: Path) -> None:
     assert run(command, environment, folder)
 

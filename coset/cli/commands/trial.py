@@ -1,0 +1,38 @@
+"""Commands to try a pipeline with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coset.cli.app import AsJson, Named, StoreRoot, app, root_of
+from coset.cli.output import Command
+
+
+@app.command(cls=Command)
+def land(
+    pipeline: Named,
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline declares.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header, JSON lines or Parquet.")],
+    as_json: AsJson = False,
+) -> None:
+    """Land rows of your own in a stream's source, each in the partition of its key, to try a pipeline on them."""
+    from coset.cli import trial
+
+    trial.land(pipeline, stream, file, as_json=as_json)
+
+
+@app.command(cls=Command)
+def rows(
+    pipeline: Named,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One of its tables alone.")] = None,
+    store: StoreRoot = None,
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many rows of each.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the first rows of the result tables."""
+    from coset.cli import trial
+
+    trial.rows(pipeline, root_of(store), table, most, as_json=as_json)

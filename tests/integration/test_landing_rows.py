@@ -1,0 +1,163 @@
+"""Rows of a user's own are landed as a sink would land them, and shown as they came out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from partitioning.documents.store import Store
+from partitioning.kinds import Kind
+from tests.followed import done, told
+
+PIPELINE = """
+from coset import Pipeline
+pipeline = Pipeline("shop", source={source!r})
+orders = pipeline.stream("orders", key="customer", partitions=3, null_keys="drop"{declared})
+orders.filter("true").write("all_of_them")
+"""
+LOCAL = ("--runner", "local")
+
+
+@pytest.fixture(autouse=True)
+def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("COSET_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pipeline(source: str, declared: str = "") -> str:
+    Path("shop.py").write_text(PIPELINE.format(source=source, declared=declared))
+    return "shop.py"
+
+
+def published() -> Counter[tuple[object, ...]]:
+    """All rows of the table, read by another hand than the one that shows them."""
+    files = Path(".coset/store/tables/all_of_them/data").rglob("*.parquet")
+    return Counter(tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist())
+
+
+def test_rows_of_several_files_and_formats_go_behind_each_other(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\n007,1\n,2\nann,3\n")
+    Path("b.jsonl").write_text('{"customer": "ann", "n": 4}\n{"customer": "bob", "n": 5}\n')
+    pq.write_table(pa.table({"customer": ["007", "cid"], "n": [6, 7]}), "c.parquet")
+    for name in ("a.csv", "b.jsonl", "c.parquet"):
+        done("land", file, "orders", name)
+    done("run", file, *LOCAL)
+    wanted = [("007", 1), ("ann", 3), ("ann", 4), ("bob", 5), ("007", 6), ("cid", 7)]
+    assert Counter(row[:2] for row in published().elements()) == Counter(wanted)
+    Path("a.csv").write_text("customer,n\nann,8\n")
+    assert "Landed 1 row" in done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    assert published().total() == 7
+    assert "Lag: 0" in done("status", file)
+
+
+def test_rows_land_in_s3_as_well(store: Store) -> None:
+    file = pipeline(f"{store.root}/topics")
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    landed = json.loads(done("land", file, "orders", "a.csv", "--json"))
+    assert (landed["source"], len(landed["landed"])) == (f"{store.root}/topics", 1)
+    done("run", file, *LOCAL)
+    assert published().total() == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "key", "wanted"),
+    [(', key_format="long"', "12", 12), (', hash="java"', "ann", "ann"), (", offset=None", "ann", "ann")],
+)
+def test_keys_lie_where_the_stream_declares_them(tmp_path: Path, declared: str, key: str, wanted: object) -> None:
+    file = pipeline(f"{tmp_path}/landing", declared)
+    Path("a.csv").write_text(f"customer,n\n{key},1\n")
+    done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    assert [row[0] for row in published()] == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("client,n\nann,1\n", "no column 'customer'"),
+        ("customer,_offset\nann,1\n", "where offsets are to be written"),
+        ('customer,n\n"ann,1\n', "cannot be read"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_is_no_rows_of_the_stream_is_refused_and_lands_nothing(
+    tmp_path: Path, rows: str | None, says: str
+) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    if rows is not None:
+        Path("a.csv").write_text(rows)
+    found = told(Kind.LOCAL_FILE, "land", file, "orders", "a.csv")
+    assert says in str(found.findings)
+    assert not Path("landing").exists()
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    done("land", file, "orders", "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind"),
+    [
+        (', layout="time"', Kind.FOLDERS),
+        (', format="avro"', Kind.FOLDERS),
+        (', source="kafka://nowhere:9092", format="json", columns={"n": "BIGINT"}', Kind.FOLDERS),
+        (', hash="opaque"', Kind.KEYS_DO_NOT_MEET),
+    ],
+)
+def test_a_stream_that_is_filled_otherwise_is_refused(tmp_path: Path, declared: str, kind: Kind) -> None:
+    file = pipeline(f"{tmp_path}/landing", declared)
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    told(kind, "land", file, "orders", "a.csv")
+    assert not Path("landing").exists()
+
+
+def test_a_stream_that_there_is_not_is_named_otherwise(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\nann,1\n")
+    assert told(Kind.ARGUMENT, "land", file, "order", "a.csv").next == "name one of orders"
+
+
+def test_nothing_to_land_is_a_sentence(tmp_path: Path) -> None:
+    Path("a.csv").write_text("customer,n\n")
+    assert "Nothing to land" in done("land", pipeline(f"{tmp_path}/landing"), "orders", "a.csv")
+
+
+def test_rows_of_every_type_are_shown_and_printed(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    row = {
+        "customer": "ann",
+        "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        "price": Decimal("1.50"),
+        "tags": ["x", None],
+        "raw": b"\x00",
+    }
+    pq.write_table(pa.Table.from_pylist([row]), "a.parquet")
+    done("land", file, "orders", "a.parquet")
+    done("run", file, *LOCAL)
+    assert "all_of_them, version 1: 1 row" in done("rows", file)
+    (told_of,) = json.loads(done("rows", file, "all_of_them", "--json"))
+    (first,) = told_of["first"]
+    assert (first["customer"], first["price"], first["tags"]) == ("ann", "1.50", ["x", None])
+
+
+def test_of_many_rows_the_first_are_shown(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\n" + "".join(f"user-{n:03},{n}\n" for n in range(100)))
+    done("land", file, "orders", "a.csv")
+    done("run", file, *LOCAL)
+    shown = done("rows", file, "--limit", "3")
+    assert "100 rows, the first 3" in shown
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("user-")] == [
+        "user-000",
+        "user-001",
+        "user-002",
+    ]
+    told(Kind.TABLE_UNKNOWN, "rows", file, "nothing")
