@@ -41,11 +41,9 @@ dag = coset_dag(pipeline, settings=Settings(groups=1), places={"here": Place()})
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the clone, made from what git would commit of it."""
     folder = tmp_path_factory.mktemp("wheel")
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
-    for name in listed.stdout.decode().splitlines():
-        if (ROOT / name).is_file():
-            (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / "clone" / name)
+    for name in files():
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / "clone" / name)
     run(
         [Path(sys.executable).with_name("uv"), "build", "--quiet", "--wheel", "--out-dir", folder / "made", "clone"],
         folder,
@@ -82,6 +80,11 @@ def company(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def files() -> list[str]:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    return [name for name in listed.stdout.decode().splitlines() if (ROOT / name).is_file()]
+
+
 def run(words: list[object], folder: Path, **variables: str) -> str:
     left = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AWS_", "COSET_"))}
     environment = left | {"PYTHONPATH": str(folder)} | variables
@@ -90,12 +93,16 @@ def run(words: list[object], folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-def test_a_wheel_has_four_names_at_its_top(wheel: Path) -> None:
+def test_a_wheel_has_four_names_at_its_top_and_every_file_below_them(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
-        pages = [name for name in archive.namelist() if name.startswith("expectations/pages/")]
-    assert {top for top in tops if not top.endswith(".dist-info")} == BROUGHT
-    assert len(pages) == len(list((ROOT / "expectations/pages").iterdir()))
+        brought = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert {name.partition("/")[0] for name in brought} == BROUGHT
+    assert brought == {name for name in files() if name.partition("/")[0] in BROUGHT}
+
+
+def test_what_is_run_can_be_run_where_it_is_installed(installed: Path) -> None:
+    (java,) = installed.parent.glob("lib/python*/site-packages/spark_jobs/java/bin/java")
+    assert os.access(java, os.X_OK)
 
 
 def test_a_company_runs_its_own_pipeline(installed: Path, company: Path) -> None:
