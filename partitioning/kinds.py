@@ -1,4 +1,4 @@
-"""Kinds: the causes of findings, each one that a person meets in the same way. docs/findings.md lists them."""
+"""Kinds: the causes of findings, each one that a person meets in the same way. docs/internals/findings.md has all."""
 
 from __future__ import annotations
 

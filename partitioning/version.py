@@ -1,3 +1,3 @@
-"""The version of Coset, which plans name as the one that made them. `docs/upgrades.md` says what each one changed."""
+"""The version of Coset. Each plan names the version that made it. docs/internals/upgrades.md is the changelog."""
 
 VERSION = "0.3.0"

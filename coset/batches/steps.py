@@ -249,7 +249,7 @@ def _apart(read: Iterable[Receipt]) -> Iterator[Section]:
             for step, (records, first) in sorted(found.items())
         )
         notes = (
-            "A time that is infinite, or too far ahead of the day of the plan, does not count: see docs/state.md.",
+            "A time that is infinite, or too far ahead of the plan's day, does not count: see docs/internals/state.md.",
         )
         yield Section("Times that do not count", ("step", "records", "the first of them"), rows, notes)
 

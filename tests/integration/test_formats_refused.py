@@ -17,7 +17,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 
-PAGE = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 JSON: dict[str, Any] = {"format": "json", "columns": {"member": "VARCHAR", "n": "INTEGER"}}
 AVRO: dict[str, Any] = {"format": "avro"}
 LINES = b'{"member":"a","n":1,"_offset":0}\n{"member":"b","n":2,"_offset":1}\n'

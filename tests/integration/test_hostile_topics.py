@@ -24,7 +24,7 @@ from tests.batches import erase
 from tests.landed import land_file
 from tests.running import run_and_publish
 
-LANDING = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
+LANDING = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 VIEWS = pa.table({"user": ["a", "b"], "v": [1, 2]})
 
 

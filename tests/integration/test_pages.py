@@ -26,7 +26,7 @@ def test_results_are_read_as_the_page_on_publication_says(
 ) -> None:
     publish(*decided(store.root, pipeline("tail_activity")))
     monkeypatch.setenv("COSET_STORE", store.root)
-    exec(program("publication.md"), {})
+    exec(program("internals/publication.md"), {})
     shown = capsys.readouterr().out
     assert f"{2 * RECORDS}" in shown
     assert "'coset.plan': '0'" in shown
@@ -35,6 +35,6 @@ def test_results_are_read_as_the_page_on_publication_says(
 
 def test_coset_s_expectations_can_be_used_in_a_suite_of_ones_own() -> None:
     made: dict[str, object] = {}
-    exec(program("proof.md"), made)
+    exec(program("internals/proof.md"), made)
     types = [expectation.expectation_type for expectation in made["suite"].expectations]  # type: ignore[attr-defined]
     assert types == ["expect_keys_to_hash_to_their_partition", "expect_keys_to_meet_in_one_task"]

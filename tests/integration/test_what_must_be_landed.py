@@ -1,4 +1,4 @@
-"""docs/landing.md: its example runs, and what it says is refused is refused in these words."""
+"""docs/internals/landed-files.md: its example runs, and what it says is refused is refused in these words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from partitioning.documents.store import Store
 from tests.batches import erase
 from tests.landed import land_file
 
-PAGE = (Path(__file__).parents[2] / "docs" / "landing.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").read_text()
 VIEWS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
 
 

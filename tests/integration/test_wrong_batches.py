@@ -24,7 +24,7 @@ from tests.judged import CAUGHT, refusal, results
 from tests.real_batches import delays, land_delays, ran, spoil_kernel, stored
 from tests.running import run_and_publish
 
-_PROOF = Path(__file__).parents[2] / "docs" / "proof.md"
+_PROOF = Path(__file__).parents[2] / "docs" / "internals" / "proof.md"
 
 
 @pytest.fixture

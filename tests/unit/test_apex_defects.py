@@ -1,4 +1,4 @@
-"""What is wrong with Apex's partitioning, each with its answer beside ours. docs/partitioners.md lists them."""
+"""What is wrong with partitioning in Apex, and what Coset does instead: the list of docs/internals/partitioners.md."""
 
 from __future__ import annotations
 

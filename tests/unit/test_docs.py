@@ -17,6 +17,7 @@ from tests.corpus import kinds
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 FOLDERS = (
     "partitioning",
     "coset",
@@ -28,15 +29,36 @@ FOLDERS = (
 )
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", PAGES)
 def test_the_examples_on_a_page_give_what_it_shows(page: str) -> None:
     found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.failed == 0
     assert found.attempted or ">>>" not in (DOCS / page).read_text()
 
 
+def test_links_lead_to_files_and_headings_that_are_there() -> None:
+    broken = []
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")):
+        for link, heading in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", _prose(page)):
+            target = page.parent / link if link else page
+            if not target.exists() or (heading and heading not in _headings(target)):
+                broken.append(f"{page.relative_to(ROOT)}: {link}#{heading}")
+    assert broken == []
+
+
+def _prose(page: Path) -> str:
+    """The page without its code, in which brackets mean other things."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S))
+
+
+def _headings(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 def test_the_pages_on_cosets_and_plans_have_examples() -> None:
-    assert all(">>>" in (DOCS / page).read_text() for page in ("cosets.md", "plans.md"))
+    assert all(">>>" in (DOCS / page).read_text() for page in ("internals/cosets.md", "internals/plans.md"))
 
 
 def test_decisions_are_numbered_one_after_another_and_their_titles_carry_their_numbers() -> None:
@@ -50,7 +72,7 @@ def test_links_to_decisions_carry_their_numbers() -> None:
     links = [
         (page.name, label, int(number))
         for page in DOCS.rglob("*.md")
-        for label, number in re.findall(r"\[([^]]*?)\]\((?:decisions/)?([0-9]{4})-", page.read_text())
+        for label, number in re.findall(r"\[([^]]*?)\]\((?:(?:\.\./)?decisions/)?([0-9]{4})-", page.read_text())
     ]
     assert [
         (page, label) for page, label, number in links if re.findall("[0-9]+", label) not in ([], [str(number)])
@@ -85,7 +107,7 @@ def _first_line(path: Path) -> str:
 
 
 def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
-    path = DOCS / "findings.md"
+    path = DOCS / "internals" / "findings.md"
     page = path.read_text()
     table = "".join(f"| `{kind.value}` | {kind.cause} | {kind.cure} |\n" for kind in Kind)
     head, rows = page.split("| --- | --- | --- |\n")
@@ -94,13 +116,13 @@ def test_the_page_of_findings_has_each_kind_with_its_cause_and_cure() -> None:
     assert rows == table, "COSET_REWRITE_GOLDEN=1 writes it anew"
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_and_options_that_a_page_names_are_there(page: str) -> None:
     assert [line for line in _commands((DOCS / page).read_text()) if not _there(line)] == []
 
 
 def test_the_changelog_names_the_commands_of_its_version_and_the_formats_of_documents() -> None:
-    changes = (DOCS / "upgrades.md").read_text().partition("## Changelog")[2]
+    changes = (DOCS / "internals" / "upgrades.md").read_text().partition("## Changelog")[2]
     new = {"forget", "hand-over", "accept-changes", "restore"}
     assert {line.split()[1] for line in _commands(changes)} >= new
     assert {"--take-away", "--begin-anew", "--go-on", "--json"} <= set(re.findall("--[a-z-]+", changes))

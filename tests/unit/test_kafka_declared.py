@@ -37,7 +37,7 @@ def test_a_stream_is_read_from_the_brokers_that_its_source_names() -> None:
 
 
 def test_the_pages_example_is_such_a_stream() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "kafka.md").read_text()
     names: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     (stream,) = names["pipeline"].streams
