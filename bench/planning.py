@@ -28,7 +28,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 
 T = TypeVar("T")
 
@@ -141,7 +141,7 @@ def _pipeline(streams: int) -> Pipeline:
 def _discovered(streams: int, arrivals: int) -> list[Discovered]:
     """Streams of which each partition has had so many arrivals, each of one file; all but the last were read."""
     return [
-        Discovered(name, _COLUMNS, Rows.of(DiscoveredPartition, _arrived(name, arrivals)))
+        Discovered(name, _COLUMNS, PackedRows.of(DiscoveredPartition, _arrived(name, arrivals)))
         for number in range(streams)
         for name in [f"stream-{number}"]
     ]

@@ -39,7 +39,7 @@ from expectations.coverage import (
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
 )
-from expectations.docs import Page, Section, Site, publish
+from expectations.docs import JudgedTable, Page, Site, publish
 from expectations.findings import Question, finding
 from expectations.notes import not_proved
 from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
@@ -110,7 +110,7 @@ def judge(
     why = _why(plan, evidence.coverage, answers, len(findings))
     notes = tuple(not_proved(plan, evidence.tables, evidence.gaps, evidence.produced))
     results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
-    sections = [Section(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
+    sections = [JudgedTable(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
     page = Page(attempt, success, str(why), findings, notes, evidence.coverage, evidence.moved, sections)
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 

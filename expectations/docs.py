@@ -56,7 +56,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class JudgedTable:
     """One table that was judged, and how."""
 
     title: str
@@ -74,7 +74,7 @@ class Page:
     not_proved: Sequence[str]
     coverage: pd.DataFrame
     moved: pd.DataFrame
-    sections: Sequence[Section]
+    sections: Sequence[JudgedTable]
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:

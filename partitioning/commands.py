@@ -97,7 +97,7 @@ class Backfills(Value, frozen=True, tag="backfills", tag_field="command"):
     number: int | None = None
 
 
-class Backfill(Value, frozen=True, tag="backfill", tag_field="command"):
+class BackfillAsking(Value, frozen=True, tag="backfill", tag_field="command"):
     """Batches are run again: without a `last` the first alone, in a `cascade` all later ones too; without a `first`
     those that the reader chooses."""
 
@@ -122,7 +122,7 @@ class Cancel(Value, frozen=True, tag="cancel", tag_field="command"):
     number: int
 
 
-class Swap(Value, frozen=True, tag="swap", tag_field="command"):
+class SwapAsking(Value, frozen=True, tag="swap", tag_field="command"):
     """A backfill is put in place, by the digest of its comparison."""
 
     pipeline: str
@@ -147,7 +147,7 @@ class Forget(Value, frozen=True, tag="forget", tag_field="command"):
 
 
 # A backfill makes lost state anew.
-_OfBackfills = Backfills | Backfill | Resume | Cancel | Swap | Undo | Restore
+_OfBackfills = Backfills | BackfillAsking | Resume | Cancel | SwapAsking | Undo | Restore
 _OfTables = HandOver | AcceptChanges
 Command = Repeat | Run | Replan | PlanAsking | Forget | Status | Report | _OfTables | _OfBackfills
 
@@ -204,7 +204,7 @@ class Shown(Value, frozen=True):
                 return self._line(
                     "forget", pipeline, stream, which, "--keep-offsets" if keep_offsets else "", "--why '…'"
                 )
-            case Backfills() | Backfill() | Resume() | Cancel() | Swap() | Undo() | Restore():
+            case Backfills() | BackfillAsking() | Resume() | Cancel() | SwapAsking() | Undo() | Restore():
                 return self._about_backfills(asked)
             case _:
                 assert_never(asked)
@@ -213,7 +213,7 @@ class Shown(Value, frozen=True):
         match asked:
             case Backfills(pipeline, number):
                 return self._line("backfills", pipeline, "" if number is None else f"--number {number}")
-            case Backfill(pipeline, first, last, cascade, repaired):
+            case BackfillAsking(pipeline, first, last, cascade, repaired):
                 begin = "--from N" if first is None else f"--from {first}"
                 to = "" if last in (None, first) else f"--to {last}"
                 more = ("--cascade" if cascade else "", "--input repaired" if repaired else "")
@@ -221,8 +221,10 @@ class Shown(Value, frozen=True):
             case Resume(pipeline, number) | Cancel(pipeline, number):
                 word = "resume" if isinstance(asked, Resume) else "cancel"
                 return self._line("backfill", pipeline, f"--{word} {number}")
-            case Swap(pipeline, number) | Undo(pipeline, number):
-                word, approved = ("swap", f"--approve {asked.approved}") if isinstance(asked, Swap) else ("undo", "")
+            case SwapAsking(pipeline, number) | Undo(pipeline, number):
+                word, approved = (
+                    ("swap", f"--approve {asked.approved}") if isinstance(asked, SwapAsking) else ("undo", "")
+                )
                 return self._line(word, pipeline, str(number), approved)
             case Restore(pipeline):
                 return self._line("restore", pipeline)
@@ -285,13 +287,13 @@ def _in_airflow(command: Command) -> str | None:
             of = backfill_of(name)
             fields = {"Begin anew": begin_anew or None, "Go on": go_on or None, "Take away": take_away or None}
             return _started(f"{of[0]}_backfill" if of else name, fields)
-        case Backfill(pipeline, first, last, cascade, repaired):
+        case BackfillAsking(pipeline, first, last, cascade, repaired):
             to = "the newest" if cascade else last if last is not None else first
             asked = {"From batch": first, "To batch": to if first is not None else None}
             return _started(f"{pipeline}_backfill", asked, ["Repaired input"] if repaired else [])
         case Resume(pipeline, number):
             return _started(f"{pipeline}_backfill", {"Backfill": number})
-        case Swap():
+        case SwapAsking():
             return "clear the task compare, which asks for approval"
         case Undo(pipeline, number):
             return _started(f"{pipeline}_undo", {"Backfill": number})

@@ -1,4 +1,4 @@
-"""Rows: a long sequence of small values that is held by columns, and gives a row when it is asked for.
+"""Packed rows: a long sequence of small values that is held by columns, and gives a row when it is asked for.
 
 A plan of a million stream partitions is numbers and names in a few arrays, not millions of objects.
 """
@@ -22,24 +22,24 @@ T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
 
-class Rows(Sequence[V]):
+class PackedRows(Sequence[V]):
     """A frozen sequence of values of one class. It equals each sequence of the same values.
 
     >>> class Range(Value, frozen=True):
     ...     partition: int
     ...     end: int
-    >>> ranges = Rows.of(Range, [Range(0, 25), Range(1, 3), Range(2, 9)])
+    >>> ranges = PackedRows.of(Range, [Range(0, 25), Range(1, 3), Range(2, 9)])
     >>> ranges[1], len(ranges), ranges.columns["partition"]
-    (Range(partition=1, end=3), 3, Steps(first=0, step=1, length=3))
+    (Range(partition=1, end=3), 3, EqualSteps(first=0, step=1, length=3))
     """
 
-    def __init__(self, kind: type[V], columns: Mapping[str, Column], length: int) -> None:
+    def __init__(self, kind: type[V], columns: Mapping[str, PackedColumn], length: int) -> None:
         self.kind = kind
         self.columns = columns
         self._length = length
 
     @classmethod
-    def of(cls, kind: type[V], rows: Iterable[V]) -> Rows[V]:
+    def of(cls, kind: type[V], rows: Iterable[V]) -> PackedRows[V]:
         """These rows; the same object if they are held so already."""
         if isinstance(rows, cls):
             return rows
@@ -71,7 +71,7 @@ class Rows(Sequence[V]):
         return map(self.kind, *self.columns.values())
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Rows):
+        if isinstance(other, PackedRows):
             return self.kind is other.kind and self.columns == other.columns
         return isinstance(other, tuple) and len(self) == len(other) and tuple(self) == other
 
@@ -83,7 +83,7 @@ class Rows(Sequence[V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Steps(Sequence[int]):
+class EqualSteps(Sequence[int]):
     """Numbers at equal distances."""
 
     first: int
@@ -126,7 +126,7 @@ class Texts(Sequence[str]):
 class Runs(Sequence[tuple[Value, ...]]):
     """Tuples of rows: all of them in a row, and where each tuple ends."""
 
-    rows: Rows[Any]
+    rows: PackedRows[Any]
     ends: Numbers
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class Runs(Sequence[tuple[Value, ...]]):
         return self.rows[self.ends[place - 1] if place else 0 : self.ends[place]]
 
     def __iter__(self) -> Iterator[tuple[Value, ...]]:
-        if self.ends == Steps(1, 1, len(self.rows)):
+        if self.ends == EqualSteps(1, 1, len(self.rows)):
             return zip(self.rows, strict=True)
         following = iter(self.rows)
         return (tuple(islice(following, length)) for length in self.lengths())
@@ -147,12 +147,12 @@ class Runs(Sequence[tuple[Value, ...]]):
 
 
 # Numbers beyond 64 bits, which no offset has, are held one by one, as is all that has no column of its own kind.
-Numbers: TypeAlias = "Steps | array[int] | tuple[int, ...]"
-Column: TypeAlias = "Numbers | Texts | Runs | tuple[Any, ...]"
+Numbers: TypeAlias = "EqualSteps | array[int] | tuple[int, ...]"
+PackedColumn: TypeAlias = "Numbers | Texts | Runs | tuple[Any, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FieldKind:
     """What a field holds: values of a `kind`, or of a tuple of rows the kind of these."""
 
     kind: Any
@@ -160,27 +160,27 @@ class Part:
 
 
 @cache
-def parts(kind: type[Value]) -> Mapping[str, Part]:
+def parts(kind: type[Value]) -> Mapping[str, FieldKind]:
     """What each field of a value class holds."""
     return {field.name: _part(field.type) for field in msgspec.structs.fields(kind)}
 
 
-def _part(held: Any) -> Part:
+def _part(held: Any) -> FieldKind:
     inner = typing.get_args(held)[0] if typing.get_origin(held) is tuple else None
     is_run = isinstance(inner, type) and issubclass(inner, Value)
-    return Part(inner if is_run else held, is_run)
+    return FieldKind(inner if is_run else held, is_run)
 
 
-def column(part: Part, values: Sequence[Any]) -> Column:
+def column(part: FieldKind, values: Sequence[Any]) -> PackedColumn:
     """The values of a field, held together."""
     if part.is_run:
-        return run(Rows.of(part.kind, chain.from_iterable(values)), [len(value) for value in values])
+        return run(PackedRows.of(part.kind, chain.from_iterable(values)), [len(value) for value in values])
     if part.kind is int:
         return numbers(values)
     return texts(values) if part.kind is str else tuple(values)
 
 
-def run(rows: Rows[Any], lengths: Iterable[int]) -> Runs:
+def run(rows: PackedRows[Any], lengths: Iterable[int]) -> Runs:
     """Tuples of rows, of these lengths."""
     return Runs(rows, numbers(accumulate(lengths)))
 
@@ -191,7 +191,7 @@ def numbers(values: Iterable[int]) -> Numbers:
     if len(listed) > 1:
         first, step = listed[0], listed[1] - listed[0]
         if all(map(operator.eq, listed, count(first, step))):
-            return Steps(first, step, len(listed))
+            return EqualSteps(first, step, len(listed))
     try:
         return array("q", listed)
     except OverflowError:

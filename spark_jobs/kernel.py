@@ -36,7 +36,7 @@ from spark_jobs.writers import Writers
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskEnvironment:
     """Where orders run: the store as it is seen from there, and the copies that are there."""
 
     files: Files
@@ -63,7 +63,7 @@ def run_orders(
 
     Of state, `copies` may be there, if they are given.
     """
-    started, place = time.monotonic(), Place(Files(), copies or Copies(None))
+    started, place = time.monotonic(), TaskEnvironment(Files(), copies or Copies(None))
     with task_folder() as temp:
         inputs = [_intakes(orders, number, place, inspect, temp) for number in range(len(orders[0].inputs))]
         shared = (time.monotonic() - started) / len(orders)
@@ -82,7 +82,9 @@ def run_orders(
     return receipts
 
 
-def _intakes(orders: Sequence[Order], number: int, place: Place, inspect: Inspect, temp: Path) -> list[Intake]:
+def _intakes(
+    orders: Sequence[Order], number: int, place: TaskEnvironment, inspect: Inspect, temp: Path
+) -> list[Intake]:
     """What each order reads of its input of that number."""
     ordered = [order.inputs[number] for order in orders]
     everything = ordered[0].of_all(ordered)
@@ -142,7 +144,7 @@ def _written(
             yield writers.table(write, rows)
 
 
-def reader(order: Order, ordered: Ordered, place: Place) -> Reader:
+def reader(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
     """Who reads an input, by its kind."""
     match ordered:
         case OrderedStream():
@@ -153,7 +155,7 @@ def reader(order: Order, ordered: Ordered, place: Place) -> Reader:
             assert_never(ordered)
 
 
-def _stream_reader(order: Order, ordered: OrderedStream, place: Place) -> Reader:
+def _stream_reader(order: Order, ordered: OrderedStream, place: TaskEnvironment) -> Reader:
     match ordered.declared.origin:
         case LandedSource():
             return LandedReader(ordered, place.files, order.pipeline)

@@ -11,7 +11,7 @@ _WHOLE = 1 << 64
 _NARROW = 1 << 32
 
 
-class Residues(NamedTuple):
+class ResidueRange(NamedTuple):
     """The residues [first, first + many) by some modulus: those hashes h for which `reduce(h) - low < width`, unsigned.
 
     To reduce is to multiply by `factor` modulo 2^64, if that is `by_product`, else to divide by it and keep the rest. A
@@ -25,7 +25,7 @@ class Residues(NamedTuple):
     width: np.uint64
 
 
-def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> Residues:
+def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> ResidueRange:
     """The `many` residues from `first` on, for hashes of this type; or all of them.
 
     >>> three = residues(10, 4, 3, np.dtype(np.uint32))
@@ -33,11 +33,11 @@ def residues(modulus: int, first: int, many: int, hashes: np.dtype) -> Residues:
     [4, 5, 6, 14, 15, 16]
     """
     if hashes.itemsize > 4 or modulus >= _NARROW:
-        return Residues(False, np.uint64(modulus), np.uint64(first), np.uint64(many))
+        return ResidueRange(False, np.uint64(modulus), np.uint64(first), np.uint64(many))
     low, end = (-(-residue * _WHOLE // modulus) for residue in (first, first + many))
     if end - low == _WHOLE:
-        return Residues(False, np.uint64(1), np.uint64(0), np.uint64(1))
-    return Residues(True, np.uint64(-(-_WHOLE // modulus)), np.uint64(low), np.uint64(end - low))
+        return ResidueRange(False, np.uint64(1), np.uint64(0), np.uint64(1))
+    return ResidueRange(True, np.uint64(-(-_WHOLE // modulus)), np.uint64(low), np.uint64(end - low))
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -24,7 +24,7 @@ from coset.sources.s3 import AGAIN, reaching
 from partitioning.commands import Repeat
 from partitioning.errors import Finding, OutcomeUnknown, about
 from partitioning.kinds import Kind
-from partitioning.model.artefact import Artefact, Part, Role
+from partitioning.model.artefact import Artefact, PartitionSlice, Role
 from partitioning.model.graph import state_of
 from partitioning.model.leaving import BATCH, GONE, POSITIONS, TIME, Leaving
 from partitioning.model.order import Order
@@ -132,7 +132,7 @@ class Writers:
             return None
         path = f"{order.pipeline}/left/{order.batch}/attempt-{order.attempt}-{self.run}/{leaving.name}"
 
-        def write(sink: _Hashed) -> list[Part]:
+        def write(sink: _Hashed) -> list[PartitionSlice]:
             schema, written = left_schema(columns), []
             with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
                 # The schema is written with the first batch, and is no part.
@@ -143,7 +143,7 @@ class Writers:
                         position = numbers(_positions(order.task.task, records, len(some)))
                         writer.write_batch(pa.RecordBatch.from_arrays([*some.columns, position], schema=schema))
                         records += len(some)
-                    written.append(Part(partition, start, sink.size, records))
+                    written.append(PartitionSlice(partition, start, sink.size, records))
             return written
 
         artefact = self._put(leaving.role, leaving.name, f"{path}/{order.stage}-{order.task.task}.arrow", write)
@@ -158,9 +158,9 @@ class Writers:
     def _partition(self, table: str, path: str, partition: int, rows: pa.Table) -> Artefact:
         """The rows of a partition of an upserted table, of which there may be none any more."""
 
-        def write(sink: _Hashed) -> list[Part]:
+        def write(sink: _Hashed) -> list[PartitionSlice]:
             pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
-            return [Part(partition, 0, sink.size, len(rows))]
+            return [PartitionSlice(partition, 0, sink.size, len(rows))]
 
         return self._put(Role.TABLE, table, path, write)
 
@@ -182,7 +182,9 @@ class Writers:
 
         return self._put(role, name, path, write)
 
-    def _put(self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[Part]]) -> Artefact:
+    def _put(
+        self, role: Role, name: str, path: str, write: Callable[[_Hashed], int | list[PartitionSlice]]
+    ) -> Artefact:
         """A new file; `write` says how many records it has, or where those of each partition are."""
         uri = f"{self.order.store}/{path}"
         with reaching("the file cannot be written", uri, AGAIN):

@@ -29,9 +29,9 @@ from partitioning.model.backfill import (
     InputChange,
     StateComparison,
     Swap,
+    SwapKind,
     Swapped,
     TableComparison,
-    Turn,
 )
 from partitioning.model.ends import Forgetting, Forgotten, What
 from partitioning.model.failure import Failed, Failure
@@ -113,7 +113,7 @@ def documents() -> Mapping[str, Document]:
         "comparison": (comparison := _comparison()),
         "swap": (
             swap := Swap(
-                *("ads", 0, 3, Turn.SWAP, (0, 2), True, digest(comparison)),
+                *("ads", 0, 3, SwapKind.SWAP, (0, 2), True, digest(comparison)),
                 *("root", "hot", "2026-11-22T15:30:00+00:00"),
             )
         ),
@@ -124,7 +124,7 @@ def documents() -> Mapping[str, Document]:
             comparison, input=(InputChange(0, "views-1@[4,16)", (2, 1), ("a", "b"), (4, 10), ((4, 10),)),)
         ),
         "swap.cancel": Swap(
-            *("ads", 1, 4, Turn.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
+            *("ads", 1, 4, SwapKind.CANCEL, (1,), False, ""), *("root", "not needed", "2026-11-22T18:30:00+00:00")
         ),
         "swapped": Swapped("ads", 0, digest(swap), {"seen": 7}),
         "forget": Forgetting(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from itertools import islice
 
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 
 
 class MemoryStore:
@@ -41,11 +41,11 @@ class MemoryStore:
         for key in sorted(key for key in self._objects if key.startswith(prefix))[:limit]:
             yield Entry(key, len(self._objects[key]), _etag(self._objects[key]))
 
-    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
         most = min(limit or PAGE_KEYS, PAGE_KEYS)
         some = tuple(islice((entry for entry in self.list(prefix) if entry.key > after), most + 1))
         stored = datetime(2026, 1, 1, tzinfo=UTC)
-        return Page(tuple(Found(entry, stored) for entry in some[:most]), len(some) > most)
+        return KeyPage(tuple(Found(entry, stored) for entry in some[:most]), len(some) > most)
 
 
 def _etag(data: bytes) -> str:

@@ -22,7 +22,7 @@ from coset.batches import steps
 from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.commands import Backfill, Command, Run, Then
+from partitioning.commands import BackfillAsking, Command, Run, Then
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.planning.stages.bounds import most_waves
@@ -247,7 +247,7 @@ def check_run_type(run: Any) -> None:
 
 
 def _instead(pipeline: str) -> Then:
-    again, new = Backfill(pipeline, None), Run(pipeline)
+    again, new = BackfillAsking(pipeline, None), Run(pipeline)
     later = "; for what has arrived meanwhile, "
     return "to run published batches again, ", again, later, new, ", or wait for its schedule"
 

@@ -18,7 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import End, Ends, Read
+from partitioning.model.ends import End, Ends, StreamProgress
 from partitioning.model.gaps import Explained, planned_gaps
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.values import Value, replace
@@ -149,10 +149,10 @@ def _remembered(ledger: Ledger, plan: Plan, before: Ends) -> pd.DataFrame:
 
 # In place of a partition's number: the stream, of which it may be remembered what is no partition's.
 _ALL = -1
-_Remembered = tuple[Read, End | None]
+_Remembered = tuple[StreamProgress, End | None]
 
 
-def _by_partition(reads: Sequence[Read]) -> dict[tuple[str, int], _Remembered]:
+def _by_partition(reads: Sequence[StreamProgress]) -> dict[tuple[str, int], _Remembered]:
     streams: dict[tuple[str, int], _Remembered] = {(read.name, _ALL): (read, None) for read in reads}
     return streams | {(read.name, end.partition): (read, end) for read in reads for end in read.ends}
 
@@ -182,7 +182,7 @@ class _Others:
         read_so = (plan.ends.end(read.name, end.partition) for plan in self._plans(known_end.batch))
         return None if any(other and other.files[-1:] == end.files for other in read_so) else "files"
 
-    def _is_of_a_backfill(self, read: Read, known: Read) -> bool:
+    def _is_of_a_backfill(self, read: StreamProgress, known: StreamProgress) -> bool:
         read_so = (plan.ends.stream(read.name) for plan in self._plans(known.batch))
         with_ends = (replace(other, ends=read.ends, topic=known.topic) for other in read_so if other)
         return any(other == read for other in with_ends)

@@ -21,10 +21,10 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, End, Ends, Forgetting, Forgotten, Read, What
+from partitioning.model.ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 from partitioning.sections import many
 from partitioning.values import replace
 
@@ -125,14 +125,14 @@ def _by_files_that_count(ledger: Ledger, ends: Ends) -> Ends:
     return replace(ends, streams=tuple(_by_files(read, by_batch) for read in ends.streams)) if by_batch else ends
 
 
-def _by_files(read: Read, by_batch: Mapping[int, Ends]) -> Read:
+def _by_files(read: StreamProgress, by_batch: Mapping[int, Ends]) -> StreamProgress:
     ends = (
         replace(end, files=other.files)
         if end.batch in by_batch and (other := by_batch[end.batch].end(read.name, end.partition))
         else end
         for end in read.ends
     )
-    return replace(read, ends=Rows.of(End, ends))
+    return replace(read, ends=PackedRows.of(End, ends))
 
 
 def _key(pipeline: str, number: int) -> str:

@@ -8,7 +8,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 from partitioning.values import replace
 
 
@@ -53,7 +53,7 @@ def replayed(plan: Plan) -> tuple[Discovered, ...]:
         Discovered(
             stream.name,
             stream.columns,
-            Rows.of(
+            PackedRows.of(
                 DiscoveredPartition,
                 (DiscoveredPartition(part.partition, _files(part), epoch=part.epoch) for part in stream.partitions),
             ),

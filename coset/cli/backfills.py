@@ -27,7 +27,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.backfill import Backfill, Swap, Swapped, Turn
+from partitioning.model.backfill import Backfill, Swap, SwapKind, Swapped
 from partitioning.model.plan import Plan
 from partitioning.sections import Section
 from partitioning.values import replace
@@ -112,14 +112,14 @@ def swap(named: str, root: str, number: int, approved: str, why: str, *, as_json
     """Put a backfill's rows in place."""
     store = store_at(root)
     swapped = steps.swap(store, backfill(store, pipelines.load(named).name, number), approved, why)
-    show_json(_plain(swapped)) if as_json else show(_said(swapped, Turn.SWAP))
+    show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.SWAP))
 
 
 def undo(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
     """Take a backfill back."""
     store = store_at(root)
     swapped = steps.undo(store, backfill(store, pipelines.load(named).name, number), why)
-    show_json(_plain(swapped)) if as_json else show(_said(swapped, Turn.UNDO))
+    show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.UNDO))
 
 
 def gaps(named: str, root: str, *, as_json: bool) -> None:
@@ -159,7 +159,7 @@ def _run(
     if as_json:
         return
     if swapped is not None:
-        show(_said(swapped, Turn.SWAP))
+        show(_said(swapped, SwapKind.SWAP))
     else:
         show(f"Next: look at it, then `coset swap {named} {request.number} --approve {digest(found)}`")
 
@@ -186,7 +186,7 @@ def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
             show(pipelines.shown().says((f"It is {stopped}; ", Run(one.pipeline), " finishes that")))
 
 
-def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[Turn]:
+def _turns(turns: Sequence[Swap], one: Backfill) -> Counter[SwapKind]:
     return Counter(turn.turn for turn in turns if turn.backfill == one.number)
 
 
@@ -200,14 +200,14 @@ def half_plain(stopped: Half | None) -> dict[str, object] | None:
     }
 
 
-def _state(store: Store, one: Backfill, turns: Counter[Turn], stopped: Half | None) -> str:
+def _state(store: Store, one: Backfill, turns: Counter[SwapKind], stopped: Half | None) -> str:
     if stopped and stopped.swap.backfill == one.number:
         return str(stopped)
-    if turns[Turn.SWAP] > turns[Turn.UNDO]:
+    if turns[SwapKind.SWAP] > turns[SwapKind.UNDO]:
         return "in place"
-    if turns[Turn.UNDO]:
+    if turns[SwapKind.UNDO]:
         return "taken back"
-    if turns[Turn.CANCEL]:
+    if turns[SwapKind.CANCEL]:
         return "cancelled"
     if paused(store, one):
         return "paused"
@@ -219,8 +219,8 @@ def _batches(one: Backfill) -> str:
     return str(one).rpartition(": ")[2]
 
 
-def _said(swapped: Swapped, to: Turn) -> str:
-    return f"It {'is in place' if to is Turn.SWAP else 'is taken back'}: {swapped}"
+def _said(swapped: Swapped, to: SwapKind) -> str:
+    return f"It {'is in place' if to is SwapKind.SWAP else 'is taken back'}: {swapped}"
 
 
 def _plain(swapped: Swapped | None) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from coset.sources.known import Known
+from coset.sources.known import KnownStream
 from coset.sources.landed import discover
 from coset.sources.new_files import NewFiles
 from partitioning.model.sources import KafkaSource, LandedSource
@@ -25,7 +25,7 @@ def earlier(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int]:
 
 
 def _by_files(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int]:
-    named = NewFiles(stream, Known()).find()
+    named = NewFiles(stream, KnownStream()).find()
     if all(file.start >= beginnings.get(file.partition, file.start) for file in named):
         return {}
     # A name tells no offset if the file is empty.

@@ -1,4 +1,4 @@
-"""Known: what published batches have read of a stream, so that only what landed since has to be looked at."""
+"""What is known: what published batches have read of a stream, so that only what landed since has to be looked at."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partitioning.model.streams import Column, InputFile, Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownStream:
     """The columns of a stream that a `pipeline` reads, those of them that were never null, and how far each partition
     was read (`ends`).
 
@@ -31,7 +31,7 @@ class Known:
     pinned: Mapping[str, InputFile] = field(default_factory=dict)
 
     @classmethod
-    def by(cls, stream: Stream, before: Ends) -> Known:
+    def by(cls, stream: Stream, before: Ends) -> KnownStream:
         """What batches have read. If the stream lies elsewhere now, or means other offsets, its files are not known."""
         known = before.stream(stream.name)
         if known is None:

@@ -16,7 +16,7 @@ from coset.sources.file_columns import UnknownType, type_named
 from coset.sources.files import Files
 from coset.sources.formats.landed_file import OFFSET_TYPE, FileFacts, Unreadable
 from coset.sources.formats.opening import open_landed, undeclared
-from coset.sources.known import Known
+from coset.sources.known import KnownStream
 from coset.sources.new_files import LAND_AGAIN, NamedFile, NewFiles
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
@@ -26,7 +26,7 @@ from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 from partitioning.values import replace
 
 _READ_AT_ONCE = 16
@@ -54,7 +54,7 @@ def discover(
     store = Files()
     with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
         discovered = tuple(
-            _Discovery(stream, store, Known.by(stream, ends), losses, findings, unreachable).run(pool)
+            _Discovery(stream, store, KnownStream.by(stream, ends), losses, findings, unreachable).run(pool)
             for stream in streams
         )
     # What was not read looks like a gap, so nothing can be said of the others.
@@ -72,7 +72,7 @@ class _Discovery:
         self,
         stream: Stream,
         store: Files,
-        known: Known,
+        known: KnownStream,
         losses: Sequence[OffsetRange],
         findings: list[Finding],
         unreachable: list[Finding],
@@ -106,7 +106,7 @@ class _Discovery:
                 pinned = self._pinned(file, facts, facts.first, facts.last)
                 there[file.partition].append((pinned, file.stored))
         partitions = (self._partition(number, files) for number, files in there.items())
-        rows = Rows.of(DiscoveredPartition, partitions)
+        rows = PackedRows.of(DiscoveredPartition, partitions)
         columns = evolution.columns, rows, evolution.lacking, evolution.never_null
         return Discovered(self._stream.name, *columns)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from coset.sources.known import Known
+from coset.sources.known import KnownStream
 from coset.sources.layouts import Folders, folders_of, formats_of, may_hold_records
 from partitioning.documents.store import Entry, Found, Store
 from partitioning.documents.stores import store_at
@@ -35,7 +35,7 @@ class NewFiles:
     """The new files of one stream, with `findings` for all that is no file of it."""
 
     stream: Stream
-    known: Known
+    known: KnownStream
     findings: list[Finding] = field(default_factory=list)
     _store: Store = field(init=False)
     _folders: Folders = field(init=False)

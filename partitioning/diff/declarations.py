@@ -25,7 +25,7 @@ from partitioning.values import Value
 _ABSENT = ""
 
 
-class Change(Value, frozen=True):
+class DeclarationChange(Value, frozen=True):
     """One difference, in words. `before` is empty for what is new, `now` for what is gone."""
 
     what: str
@@ -33,7 +33,7 @@ class Change(Value, frozen=True):
     now: str
 
 
-def changes(before: Plan, now: Plan) -> tuple[Change, ...]:
+def changes(before: Plan, now: Plan) -> tuple[DeclarationChange, ...]:
     """All differences between two plans that are not offsets, sizes or files, nor the tasks themselves."""
     return (
         *_of_named("stream", _streams(before), _streams(now)),
@@ -47,20 +47,20 @@ def changes(before: Plan, now: Plan) -> tuple[Change, ...]:
 
 def _of_named(
     noun: str, before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]
-) -> Iterator[Change]:
+) -> Iterator[DeclarationChange]:
     for name in dict.fromkeys([*before, *now]):
         if name not in now:
-            yield Change(f"{noun} {name}", "there", "removed")
+            yield DeclarationChange(f"{noun} {name}", "there", "removed")
         elif name not in before:
-            yield Change(f"{noun} {name}", _ABSENT, "added")
+            yield DeclarationChange(f"{noun} {name}", _ABSENT, "added")
         else:
             yield from _between(f"{noun} {name}: ", before[name], now[name])
 
 
-def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+def _between(prefix: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[DeclarationChange]:
     for field in dict.fromkeys([*before, *now]):
         if before.get(field) != now.get(field):
-            yield Change(prefix + field, before.get(field, _ABSENT), now.get(field, _ABSENT))
+            yield DeclarationChange(prefix + field, before.get(field, _ABSENT), now.get(field, _ABSENT))
 
 
 def _streams(plan: Plan) -> dict[str, dict[str, str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from partitioning.diff.declarations import Change, changes
+from partitioning.diff.declarations import DeclarationChange, changes
 from partitioning.diff.kept_states import StateChange, state_changes
-from partitioning.diff.moved_keys import Handover, Part, handovers, moved
+from partitioning.diff.moved_keys import Handover, Portion, handovers, moved
 from partitioning.diff.tables import Results, results
 from partitioning.explain.reasons import move_reason
 from partitioning.model.plan import Plan, TaskMove
@@ -20,7 +20,7 @@ class Diff(Value, frozen=True):
     before: int
     now: int
     identical: bool
-    changes: tuple[Change, ...]
+    changes: tuple[DeclarationChange, ...]
     handovers: tuple[Handover, ...]
     moves: tuple[TaskMove, ...]
     results: Results
@@ -113,7 +113,7 @@ def _handover(handover: Handover) -> tuple[str, ...]:
     )
 
 
-def _of(part: Part | None, write: Callable[[int], str]) -> str:
+def _of(part: Portion | None, write: Callable[[int], str]) -> str:
     return f"{'' if part.exact else '~'}{write(part.some)} of {write(part.all)}" if part else ""
 
 

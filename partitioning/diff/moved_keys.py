@@ -16,7 +16,7 @@ from partitioning.model.tasks import Task
 from partitioning.values import Value
 
 
-class Part(Value, frozen=True):
+class Portion(Value, frozen=True):
     """How much of something: `some` of `all`; not `exact` where only a share of the keys is known."""
 
     some: int
@@ -37,11 +37,11 @@ class Handover(Value, frozen=True):
     state: bool
     keys: Fraction
     groups: Fraction
-    tasks: Part
+    tasks: Portion
     why: str
-    partitions: Part | None = None
-    records: Part | None = None
-    bytes: Part | None = None
+    partitions: Portion | None = None
+    records: Portion | None = None
+    bytes: Portion | None = None
 
 
 def handovers(before: Plan, now: Plan) -> tuple[Handover, ...]:
@@ -114,7 +114,7 @@ class _Pair(Value, frozen=True, dict=True):
                 sum(keys, Fraction()) / len(numbers),
                 sum(groups, Fraction()) / len(numbers),
                 self._owning_anew if self.old.keyed and self.new.keyed else self._reading_anew(read, old),
-                partitions=Part(sum(share > 0 for share in shares), len(numbers)),
+                partitions=Portion(sum(share > 0 for share in shares), len(numbers)),
                 records=_part(shares, [partition.records for partition in planned]),
                 bytes=_part(shares, [partition.bytes for partition in planned]),
             )
@@ -126,7 +126,7 @@ class _Pair(Value, frozen=True, dict=True):
             yield self._handover(read, keys, groups, self._owning_anew)
 
     def _handover(
-        self, read: StreamInput | StateInput, keys: Fraction, groups: Fraction, tasks: Part, **parts: Part
+        self, read: StreamInput | StateInput, keys: Fraction, groups: Fraction, tasks: Portion, **parts: Portion
     ) -> Handover:
         why = "; ".join(self._reasons() if keys else self.moves) or self._dealt()
         is_state = isinstance(read, StateInput)
@@ -180,7 +180,7 @@ class _Pair(Value, frozen=True, dict=True):
         return [stays[number % same] for number in numbers]
 
     @cached_property
-    def _owning_anew(self) -> Part:
+    def _owning_anew(self) -> Portion:
         """How many tasks own residues that were another's, if keys are kept together before and now."""
         old, new = self.old, self.new
         step = gcd(old.stage.cosets, new.stage.cosets)
@@ -188,9 +188,9 @@ class _Pair(Value, frozen=True, dict=True):
         whole = old.stage.cosets // step
         own = ((self._continued[task.task], task.owns) for task in new.takers)
         taking = sum(any(held[label, residue % step] < whole for residue in owned) for label, owned in own)
-        return Part(taking, len(new.takers))
+        return Portion(taking, len(new.takers))
 
-    def _reading_anew(self, read: StreamInput, old_readers: Mapping[int, int]) -> Part:
+    def _reading_anew(self, read: StreamInput, old_readers: Mapping[int, int]) -> Portion:
         """How many tasks read partitions of a stream with keys that were another's."""
         labels, count = self._labels[0][0], read.placement.partitions
         taking = 0
@@ -198,7 +198,7 @@ class _Pair(Value, frozen=True, dict=True):
             numbers = [number for number in task.reads.get(read.name, ()) if self.old.keyed or number in old_readers]
             before = {label for number in numbers for _, label in self.old.held(number, count, labels, old_readers)[1]}
             taking += not before <= {self._continued[task.task]}
-        return Part(taking, len(self.new.takers))
+        return Portion(taking, len(self.new.takers))
 
     def _reasons(self) -> Iterator[str]:
         """Why keys have another task."""
@@ -240,7 +240,7 @@ def _readers(plan: Plan) -> Mapping[type, Mapping[str, list[Stage]]]:
     return {StreamInput: streams, StateInput: states}
 
 
-def _part(shares: Sequence[Fraction], counts: Sequence[int]) -> Part:
+def _part(shares: Sequence[Fraction], counts: Sequence[int]) -> Portion:
     moving = sum((share * count for share, count in zip(shares, counts, strict=True)), Fraction())
     exact = all(share in (0, 1) or not count for share, count in zip(shares, counts, strict=True))
-    return Part(round(moving), sum(counts), exact)
+    return Portion(round(moving), sum(counts), exact)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from partitioning.rows import Column, Part, Rows, Runs, Steps, Texts, column, numbers, parts, run
+from partitioning.rows import EqualSteps, FieldKind, PackedColumn, PackedRows, Runs, Texts, column, numbers, parts, run
 from partitioning.values import Value
 
 V = TypeVar("V", bound=Value)
@@ -28,7 +28,7 @@ def to_columns(kind: type[Value], rows: Iterable[Value]) -> dict[str, Any]:
     >>> to_columns(Range, [Range(0, 0, 25), Range(1, 0, 3), Range(2, 0, 9)])
     {'count': 3, 'fields': {'partition': {'first': 0, 'step': 1}, 'start': {'first': 0, 'step': 0}, 'end': [25, 3, 9]}}
     """
-    held, defaults = Rows.of(kind, rows), _defaults(kind)
+    held, defaults = PackedRows.of(kind, rows), _defaults(kind)
     fields = {
         name: _stored(values)
         for name, values in held.columns.items()
@@ -37,7 +37,7 @@ def to_columns(kind: type[Value], rows: Iterable[Value]) -> dict[str, Any]:
     return {"count": len(held), "fields": fields}
 
 
-def from_columns(kind: type[V], stored: Any) -> Rows[V]:
+def from_columns(kind: type[V], stored: Any) -> PackedRows[V]:
     """The rows that `to_columns` drew together. Raises TypeError, ValueError or KeyError for anything else."""
     length, fields = stored["count"], stored["fields"]
     needed, known = set(parts(kind)) - set(_defaults(kind)), set(parts(kind))
@@ -47,7 +47,7 @@ def from_columns(kind: type[V], stored: Any) -> Rows[V]:
         name: _read(part, fields[name], length) if name in fields else column(part, [_defaults(kind)[name]] * length)
         for name, part in parts(kind).items()
     }
-    return Rows(kind, columns, length)
+    return PackedRows(kind, columns, length)
 
 
 @cache
@@ -57,10 +57,10 @@ def _defaults(kind: type[Value]) -> Mapping[str, Any]:
     return {field.name: field.default for field in fields if field.default is not msgspec.NODEFAULT}
 
 
-def _stored(values: Column) -> Any:
+def _stored(values: PackedColumn) -> Any:
     """A column as plain data; of numbers at equal distances the first and the step, of text the common beginning."""
     match values:
-        case Steps():
+        case EqualSteps():
             return {"first": values.first, "step": values.step}
         case Texts():
             return {"prefix": values.prefix, "rest": list(values.rests())} if values.prefix else list(values)
@@ -72,7 +72,7 @@ def _stored(values: Column) -> Any:
             assert_never(values)
 
 
-def _read(part: Part, stored: Any, length: int) -> Column:
+def _read(part: FieldKind, stored: Any, length: int) -> PackedColumn:
     """A column of so many values of a field."""
     if not part.is_run:
         return column(part, _values(stored, length, part.kind))

@@ -13,7 +13,7 @@ from hashlib import file_digest, md5
 from itertools import islice
 from pathlib import Path
 
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.sources import FOLDER
@@ -91,11 +91,11 @@ class FolderStore:
             for found in islice(self._listed(prefix, ""), limit):
                 yield found.entry
 
-    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
         most = PAGE_KEYS if limit is None else min(limit, PAGE_KEYS)
         with self._errors(prefix):
             some = tuple(islice(self._listed(prefix, after), most + 1))
-        return Page(some[:most], len(some) > most)
+        return KeyPage(some[:most], len(some) > most)
 
     def _listed(self, prefix: str, after: str) -> Iterator[Found]:
         """The objects behind a key, in the order of their keys."""

@@ -14,7 +14,7 @@ import msgspec
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.documents.columns import from_columns, to_columns
-from partitioning.model.ends import End, Read
+from partitioning.model.ends import End, StreamProgress
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
 from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
 from partitioning.model.schemes import Scheme
@@ -61,9 +61,9 @@ def _stream(raw: msgspec.Raw) -> PlannedStream:
     return replace(msgspec.convert(stored | {"partitions": ()}, PlannedStream), partitions=partitions)
 
 
-def _read(raw: msgspec.Raw) -> Read:
+def _read(raw: msgspec.Raw) -> StreamProgress:
     stored = msgspec.json.decode(raw)
-    return replace(msgspec.convert(stored | {"ends": ()}, Read), ends=from_columns(End, stored["ends"]))
+    return replace(msgspec.convert(stored | {"ends": ()}, StreamProgress), ends=from_columns(End, stored["ends"]))
 
 
 def _stage(stored: dict[str, Any], read: _Partitions) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from botocore.utils import parse_timestamp
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from partitioning.commands import Repeat
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from partitioning.errors import CosetError, Finding, OutcomeUnknown, Refused, Unreachable, about
 from partitioning.kinds import Kind
 
@@ -157,7 +157,7 @@ class S3Store:
                     key = item["Key"].removeprefix(self._prefix)
                     yield Entry(key, int(item["Size"]), item["ETag"].strip('"'))
 
-    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
         """What one request gives of the objects whose keys start with `prefix` and are greater than `after`.
 
         A `limit` beyond `PAGE_KEYS` is none.
@@ -173,7 +173,7 @@ class S3Store:
             )
             for item in answer.get("Contents", [])
         )
-        return Page(objects, bool(answer["IsTruncated"]) and bool(objects))
+        return KeyPage(objects, bool(answer["IsTruncated"]) and bool(objects))
 
     def _read(self, key: str) -> bytes:
         answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)

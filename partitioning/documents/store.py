@@ -27,7 +27,7 @@ class Found(Value, frozen=True):
     stored: datetime
 
 
-class Page(Value, frozen=True):
+class KeyPage(Value, frozen=True):
     """A part of a listing, by key, and whether there is `more` behind it."""
 
     objects: tuple[Found, ...]
@@ -63,7 +63,7 @@ class Store(Protocol):
         What was decided never rests on it: it is read by name. Discovery does, and refuses what has gaps.
         """
 
-    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
         """Some of the objects whose keys start with `prefix` and are greater than `after`, by key.
 
         A page has at most `limit` objects, and never more than `PAGE_KEYS`.

@@ -20,7 +20,7 @@ class Role(StrEnum):
     GIVEN = "given"
 
 
-class Part(Value, frozen=True, order=True, array_like=True):
+class PartitionSlice(Value, frozen=True, order=True, array_like=True):
     """The rows of one partition in a file: so many `records`, in the bytes [start, end)."""
 
     partition: int
@@ -44,6 +44,6 @@ class Artefact(Value, frozen=True, order=True, omit_defaults=True):
     etag: str
     digest: str
     records: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartitionSlice, ...] = ()
     task: int = 0
     latest: int | None = None

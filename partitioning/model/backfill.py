@@ -209,7 +209,7 @@ class Comparison(Document, frozen=True):
         return f"different: {listed}"
 
 
-class Turn(StrEnum):
+class SwapKind(StrEnum):
     """Which rows readers are to see: those of a backfill, those that there were before, or those of this one never."""
 
     SWAP = "swap"
@@ -231,7 +231,7 @@ class Swap(Document, frozen=True):
     pipeline: str
     number: int
     backfill: int
-    turn: Turn
+    turn: SwapKind
     batches: tuple[int, ...]
     keeps: bool
     approved: str

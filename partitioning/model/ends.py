@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, assert_never
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, InputFile, Stream
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 from partitioning.values import Document, Value, replace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class End(Value, frozen=True, gc=False, omit_defaults=True):
     epoch: int = -1
 
 
-class Read(Value, frozen=True, omit_defaults=True, dict=True):
+class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
     """What was read of a stream: its partitions by number, those that it does not have any more too.
 
     It was `declared` so, and had these columns, in the last `batch` that read it; `required` ones no file allowed to be
@@ -61,7 +61,7 @@ class Read(Value, frozen=True, omit_defaults=True, dict=True):
         """Up to where a partition was read; None if no batch has known it."""
         return self._by_number.get(partition)
 
-    def then(self, later: Read) -> Read:
+    def then(self, later: StreamProgress) -> StreamProgress:
         """This, and what a later batch read of the stream."""
         ends = dict(self._by_number)
         for end in later.ends:
@@ -117,11 +117,11 @@ class Ends(Value, frozen=True, dict=True):
     """What all published batches of a pipeline up to `batch` have read, by name of the stream."""
 
     batch: int = -1
-    streams: tuple[Read, ...] = ()
+    streams: tuple[StreamProgress, ...] = ()
     pipeline: str = ""
 
     @cached_property
-    def _by_name(self) -> Mapping[str, Read]:
+    def _by_name(self) -> Mapping[str, StreamProgress]:
         return {read.name: read for read in self.streams}
 
     @classmethod
@@ -129,7 +129,7 @@ class Ends(Value, frozen=True, dict=True):
         """What a batch itself reads."""
         return cls(batch, tuple(_read(stream, batch) for stream in streams))
 
-    def stream(self, name: str) -> Read | None:
+    def stream(self, name: str) -> StreamProgress | None:
         """What was read of a stream; None if nothing was."""
         return self._by_name.get(name)
 
@@ -155,12 +155,12 @@ class Ends(Value, frozen=True, dict=True):
             reads[read.name] = before.then(read) if before else read
         return replace(later, streams=tuple(reads[name] for name in sorted(reads)))
 
-    def remembered(self) -> tuple[Read, ...]:
+    def remembered(self) -> tuple[StreamProgress, ...]:
         """What the plan of the last batch does not say itself, of partitions of which it reads nothing."""
         reads = (self._of_before(read) for read in self.streams)
         return tuple(read for read in reads if read is not None)
 
-    def _of_before(self, read: Read) -> Read | None:
+    def _of_before(self, read: StreamProgress) -> StreamProgress | None:
         is_read = read.batch == self.batch
         ends = (end for end in read.ends if end.batch < self.batch or not is_read)
         remembered = replace(read, ends=_by_order(replace(end, files=end.files[-1:]) for end in ends))
@@ -183,9 +183,9 @@ class Ends(Value, frozen=True, dict=True):
 NOTHING = Ends()
 
 
-def _read(stream: PlannedStream, batch: int) -> Read:
+def _read(stream: PlannedStream, batch: int) -> StreamProgress:
     ends = _by_order(_end(planned, batch) for planned in stream.partitions)
-    return Read(stream.declared, batch, stream.columns, ends, stream.required, stream.topic)
+    return StreamProgress(stream.declared, batch, stream.columns, ends, stream.required, stream.topic)
 
 
 def _end(planned: PlannedPartition, batch: int) -> End:
@@ -199,7 +199,7 @@ def _then(before: End | None, later: End) -> End:
     return replace(before, beginning=later.beginning, epoch=later.epoch)
 
 
-def _without(read: Read, whats: Mapping[StreamPartition, What]) -> Read:
+def _without(read: StreamProgress, whats: Mapping[StreamPartition, What]) -> StreamProgress:
     named = {end.partition: whats.get(StreamPartition(read.name, end.partition)) for end in read.ends}
     ends = (
         replace(end, files=(), epoch=-1) if named[end.partition] is What.SOURCE else end
@@ -209,5 +209,5 @@ def _without(read: Read, whats: Mapping[StreamPartition, What]) -> Read:
     return replace(read, ends=_by_order(ends), topic="" if all(named.values()) else read.topic)
 
 
-def _by_order(ends: Iterable[End]) -> Rows[End]:
-    return Rows.of(End, sorted(ends, key=lambda end: end.partition))
+def _by_order(ends: Iterable[End]) -> PackedRows[End]:
+    return PackedRows.of(End, sorted(ends, key=lambda end: end.partition))

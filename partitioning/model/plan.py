@@ -12,7 +12,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType, field
 
 from partitioning.model.allowance import Allowance
-from partitioning.model.ends import Ends, Forgotten, Read
+from partitioning.model.ends import Ends, Forgotten, StreamProgress
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
@@ -338,7 +338,7 @@ class Plan(Document, frozen=True):
     moves: tuple[TaskMove, ...] = ()
     starts: dict[str, int] = field(default_factory=dict)
     losses: tuple[OffsetRange, ...] | UnsetType = UNSET
-    remembered: tuple[Read, ...] | UnsetType = UNSET
+    remembered: tuple[StreamProgress, ...] | UnsetType = UNSET
     forgotten: tuple[Forgotten, ...] | UnsetType = UNSET
     anew: tuple[str, ...] | UnsetType = UNSET
     on: tuple[str, ...] | UnsetType = UNSET

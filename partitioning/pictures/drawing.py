@@ -43,7 +43,7 @@ class Box(Value, frozen=True):
     wave: int = 0
 
 
-class Part(Value, frozen=True):
+class BoxGroup(Value, frozen=True):
     """Boxes under a title, in an order in which all arrows, each from a box to a box by name, go forwards."""
 
     title: str
@@ -55,7 +55,7 @@ class Drawing(Value, frozen=True):
     """A picture of a plan: the logical graph, below it the physical plan, then the task groups."""
 
     title: str
-    parts: tuple[Part, ...]
+    parts: tuple[BoxGroup, ...]
 
 
 def drawing(plan: Plan) -> Drawing:
@@ -85,13 +85,13 @@ class _Sketch:
                 Box(f"table {table}", "table", (table, "result table"), wave=stage.wave), source or write.declared.step
             )
 
-    def part(self, title: str) -> Part:
+    def part(self, title: str) -> BoxGroup:
         """All that was added."""
         drawn = (arrow for arrow in self._arrows if set(arrow) <= set(self._boxes))
-        return Part(title, tuple(self._boxes.values()), tuple(drawn))
+        return BoxGroup(title, tuple(self._boxes.values()), tuple(drawn))
 
 
-def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
+def _pipeline(plan: Plan, stages: Sequence[Stage]) -> BoxGroup:
     """Streams, steps and result tables."""
     sketch = _Sketch()
     read = {stream.name for stage in stages for stream in stage.streams}
@@ -107,7 +107,7 @@ def _pipeline(plan: Plan, stages: Sequence[Stage]) -> Part:
     return sketch.part("Pipeline")
 
 
-def _physical(plan: Plan, stages: Sequence[Stage]) -> Part:
+def _physical(plan: Plan, stages: Sequence[Stage]) -> BoxGroup:
     """What is read, moved, run and written, and by which tasks."""
     groups = {task: group.group for group in plan.groups for task in group.tasks}
     exchanges = {exchange.name: exchange for exchange in plan.exchanges}
@@ -201,13 +201,13 @@ def _read_by(stage: Stage, tasks: Sequence[Task]) -> Iterator[str]:
         yield f"{read.name}: {many_each if min(counts) == max(counts) else f'{min(counts)} to {many_each}'} each"
 
 
-def _groups(plan: Plan) -> Part:
+def _groups(plan: Plan) -> BoxGroup:
     shown = plan.groups if len(plan.groups) <= MOST_GROUPS else plan.groups[: MOST_GROUPS - 1]
     boxes = [_group(plan, group) for group in shown]
     if len(plan.groups) > len(shown):
         boxes.append(Box("more", "group", (f"… and {many(len(plan.groups) - len(shown), 'more group')}",)))
     heading = (many(len(plan.groups), "task group"), f"grouped by {plan.grouper}")
-    return Part("Task groups", (Box("groups", "groups", heading, tuple(boxes)),), ())
+    return BoxGroup("Task groups", (Box("groups", "groups", heading, tuple(boxes)),), ())
 
 
 def _group(plan: Plan, group: TaskGroup) -> Box:

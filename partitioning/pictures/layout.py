@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from partitioning.pictures.drawing import Box, Drawing, Part
+from partitioning.pictures.drawing import Box, BoxGroup, Drawing
 from partitioning.pictures.layers import arranged
 from partitioning.pictures.lettering import LINE, SIZE, Line, fitted
 from partitioning.values import Value
@@ -82,7 +82,7 @@ def _heading(text: str, y: int) -> Text:
     return Text(_MARGIN, y + LINE, Line(text, bold=True))
 
 
-def _part(part: Part, top: int) -> tuple[list[Frame], list[tuple[Point, ...]]]:
+def _part(part: BoxGroup, top: int) -> tuple[list[Frame], list[tuple[Point, ...]]]:
     """The frames and arrows of a part that starts at `top`."""
     number = {box.name: place for place, box in enumerate(part.boxes)}
     links = [(number[source], number[target]) for source, target in part.arrows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from partitioning.pictures.colours import LIGHT
-from partitioning.pictures.drawing import Box, Drawing, Part
+from partitioning.pictures.drawing import Box, BoxGroup, Drawing
 from partitioning.texts import visible
 
 _SETTINGS = '%%{init: {"flowchart": {"wrappingWidth": 400}}}%%'
@@ -19,7 +19,7 @@ def mermaid(drawing: Drawing) -> str:
     """The drawing as a fenced Mermaid flowchart, the same for the same drawing.
 
     >>> boxes = (Box("flights", "stream", ("flights", "12 partitions")), Box("late", "step", ("late", "filter")))
-    >>> print(mermaid(Drawing("delays, batch 0", (Part("Pipeline", boxes, (("flights", "late"),)),))), end="")
+    >>> print(mermaid(Drawing("delays, batch 0", (BoxGroup("Pipeline", boxes, (("flights", "late"),)),))), end="")
     ```mermaid
     %%{init: {"flowchart": {"wrappingWidth": 400}}}%%
     flowchart TB
@@ -53,7 +53,7 @@ class _Chart:
         self._styles: dict[str, str] = {}
         self._frames: list[str] = []
 
-    def part(self, part: Part, name: str, title: str) -> None:
+    def part(self, part: BoxGroup, name: str, title: str) -> None:
         """A part as a frame around its boxes."""
         names = {box.name: f"{name}b{number}" for number, box in enumerate(part.boxes)}
         self._open(name, title, "  ")

@@ -8,7 +8,7 @@ from typing import assert_never
 from partitioning.commands import Forget
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import Ends, Read
+from partitioning.model.ends import Ends, StreamProgress
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
@@ -16,7 +16,7 @@ from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.planning.changeover import changeovers
 from partitioning.planning.reach import listed
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 
 
 def arrivals(
@@ -59,7 +59,7 @@ def arrivals(
             lost = [loss for loss in accepted if loss.partition == StreamPartition(stream.name, partition.partition)]
             lost = [loss for loss in lost if gone is None or not covers(loss, gone)]
             findings.extend(_not_lost(stream, partition, committed, start, lost) if lost else ())
-        columns = discovery.columns, Rows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
+        columns = discovery.columns, PackedRows.of(PlannedPartition, partitions), discovery.lacking, discovery.required
         planned.append(PlannedStream(stream, *columns, discovery.topic))
     if findings:
         raise Refused(*findings)
@@ -94,7 +94,7 @@ def _no_such_losses(streams: Sequence[Stream], accepted: Sequence[OffsetRange]) 
             )
 
 
-def _counts(stream: Stream, discovery: Discovered, last: Read | None) -> Iterator[Finding]:
+def _counts(stream: Stream, discovery: Discovered, last: StreamProgress | None) -> Iterator[Finding]:
     """What is wrong with the partitions that were found: there must be those declared, beside some that vanished."""
     numbers = [partition.partition for partition in discovery.partitions]
     where = f"stream {stream.name!r} in {stream.source}"
@@ -200,7 +200,7 @@ def _not_all_there(stream: Stream, gone: OffsetRange | None, accepted: Sequence[
         )
 
 
-def _is_behind_its_broker(stream: Stream, read: Read | None) -> bool:
+def _is_behind_its_broker(stream: Stream, read: StreamProgress | None) -> bool:
     """Whether it is landed, and was read from its broker last: the sink may not have come so far."""
     was = read.declared.origin if read else None
     return isinstance(stream.origin, LandedSource) and isinstance(was, KafkaSource)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Backfill, Command, PlanAsking, backfill_of
+from partitioning.commands import BackfillAsking, Command, PlanAsking, backfill_of
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Mode, Op, Step, Write
@@ -141,7 +141,7 @@ def _findings(
     name, last = beginning.step, f"batch {published.batch}" if published else ""
     fates = "; ".join(_fate(write, name, written[write.table]) for write in beginning.tables)
     of = backfill_of(pipeline)
-    rebuilt = Backfill(of[0] if of else pipeline, 0, cascade=True)
+    rebuilt = BackfillAsking(of[0] if of else pipeline, 0, cascade=True)
     anew = ("ask for it by name: ", PlanAsking(pipeline, begin_anew=name))
     if not beginning.changes:
         back = f"name it {beginning.renamed!r} again, as it does the same; or " if beginning.renamed else ""

@@ -39,7 +39,7 @@ KEYS_COMPARED = 200_000
 OPAQUE_KEYS_COMPARED = 1_000_000
 
 
-class Basis(TypedDict, total=False):
+class PriorBatches(TypedDict, total=False):
     """What a plan rests on beside what has arrived: all that is known of the batches before.
 
     `published` is the last published plan, and `kept` the state that it left. `parent` is the digest of batch - 1,
@@ -67,7 +67,7 @@ def plan_batch(
     pipeline: Pipeline,
     discovered: Sequence[Discovered],
     results: Mapping[str, tuple[Column, ...]],
-    **basis: Unpack[Basis],
+    **basis: Unpack[PriorBatches],
 ) -> Plan | None:
     """The next plan, or None if no records have arrived since the last published one.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.samza.claims import Claims
+from partitioning.samza.claims import SlotClaims
 from partitioning.values import Value
 
 _LINE = re.compile(
@@ -109,13 +109,13 @@ def bucket_of(task: str) -> tuple[int, int]:
     )
 
 
-def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, partition: int) -> Claims:
+def claims_of(checkpoints: Sequence[Checkpoint], system: str, stream: str, partition: int) -> SlotClaims:
     """All that is done of a partition by these checkpoints; each is believed, whatever factor it was made under.
 
     Raises Refused, with all findings, for a task name without a meaning, and if two tasks have the same keys.
     """
     findings: list[Finding] = []
-    claims = Claims()
+    claims = SlotClaims()
     claimed: dict[tuple[int, int], str] = {}
     for checkpoint in sorted(checkpoints):
         if (checkpoint.system, checkpoint.stream, checkpoint.partition) != (system, stream, partition):
@@ -186,7 +186,7 @@ def _beyond(checkpoints: Sequence[Checkpoint], system: str, stream: str, partiti
         )
 
 
-def _again(claims: Claims, partition: StreamPartition, start: int) -> Iterator[Again]:
+def _again(claims: SlotClaims, partition: StreamPartition, start: int) -> Iterator[Again]:
     for done in sorted({claim for claim in claims.done if claim is not None and claim > start}):
         buckets = tuple(slot for slot, claim in enumerate(claims.done) if claim == done)
         yield Again(OffsetRange(partition, start, done), buckets, len(claims.done))

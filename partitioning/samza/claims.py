@@ -11,13 +11,13 @@ from math import lcm
 from partitioning.values import Value
 
 
-class Claims(Value, frozen=True):
+class SlotClaims(Value, frozen=True):
     """What is done of one stream partition, by slot: the keys with `h(key) mod len(done) = slot`.
 
     `done[slot]` claims that all their records before this offset are done; None claims nothing. No method drops
     or lowers a claim. Task t of L has the slots ≡ t mod L, so that any number of tasks may follow any other:
 
-    >>> halves = Claims().claim(0, 2, 51).claim(1, 2, 21)
+    >>> halves = SlotClaims().claim(0, 2, 51).claim(1, 2, 21)
     >>> [halves.start(task, 3, beginning=0) for task in range(3)]
     [21, 21, 21]
     >>> halves.refined(3).done
@@ -28,13 +28,13 @@ class Claims(Value, frozen=True):
 
     done: tuple[int | None, ...] = (None,)
 
-    def refined(self, tasks: int) -> Claims:
+    def refined(self, tasks: int) -> SlotClaims:
         """The same claims in so many slots that each is of one task of `tasks`: the least common multiple."""
-        return Claims(self.done * (lcm(len(self.done), tasks) // len(self.done)))
+        return SlotClaims(self.done * (lcm(len(self.done), tasks) // len(self.done)))
 
-    def claim(self, task: int, tasks: int, done: int) -> Claims:
+    def claim(self, task: int, tasks: int, done: int) -> SlotClaims:
         """Claim all records of `task` (of `tasks`) before the offset `done`; what is claimed already stays."""
-        return Claims(
+        return SlotClaims(
             tuple(
                 max(done, -1 if before is None else before) if slot % tasks == task else before
                 for slot, before in enumerate(self.refined(tasks).done)

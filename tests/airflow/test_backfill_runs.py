@@ -27,7 +27,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.model.backfill import Turn
+from partitioning.model.backfill import SwapKind
 from tests.integration.test_backfills import Batches
 from tests.pipelines.late_flights import late_flights
 
@@ -112,7 +112,7 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     store = store_at(store_root)
     (request,) = backfills(store, "tail_activity")
     assert (request.batches, request.who, request.why) == ((0, 1), "dag_test", "a hot topic")
-    assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(Turn.SWAP, "a hot topic")]
+    assert [(swap.turn, swap.why) for swap in swaps(store, "tail_activity")] == [(SwapKind.SWAP, "a hot topic")]
     plans = [Ledger(store, request.name).plan(batch) for batch in request.batches]
     assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
     assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
@@ -205,7 +205,7 @@ def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed,
 
     undone = dags["late_flights_undo"].test(run_conf={"backfill": 0, "why": "they were wanted"})
     assert undone.state == "success"
-    assert [(swap.turn, swap.why) for swap in swaps(store, "late_flights")][1] == (Turn.UNDO, "they were wanted")
+    assert [(swap.turn, swap.why) for swap in swaps(store, "late_flights")][1] == (SwapKind.UNDO, "they were wanted")
     assert seen(store_root, "late", "tailnum", "n") == before
 
 

@@ -203,8 +203,8 @@ def test_a_plan_of_more_waves_than_the_dag_has_is_refused_before_it_runs(airflow
 def test_the_dags_and_fields_that_next_steps_name_are_there(bag):
     asked: list[commands.Command] = [
         *(Run(name, again) for name in ("tail_activity", "tail_activity.backfill-3") for again in (False, True)),
-        commands.Backfill("tail_activity", 0),
-        commands.Backfill("tail_activity", 0, cascade=True, repaired=True),
+        commands.BackfillAsking("tail_activity", 0),
+        commands.BackfillAsking("tail_activity", 0, cascade=True, repaired=True),
         *(
             commands.PlanAsking(name, **{asked: "totals"})
             for name, asked in (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from partitioning.documents.s3_store import S3Store
-from partitioning.documents.store import Page, Store
+from partitioning.documents.store import KeyPage, Store
 from partitioning.documents.stores import store_at
 from tests.memory_store import MemoryStore
 
@@ -77,7 +77,7 @@ def test_a_page_has_as_many_as_are_asked_for_behind_a_key(store: Store) -> None:
     assert [found.entry.key for found in store.page("folder/", "").objects] == keys
     assert list(store.list("folder/", 3)) == [found.entry for found in first.objects]
     assert all(found.stored.tzinfo and found.stored < begun + timedelta(minutes=1) for found in first.objects)
-    assert store.page("folder/", "folder/4") == Page((), more=False)
+    assert store.page("folder/", "folder/4") == KeyPage((), more=False)
 
 
 def test_objects_are_listed_in_the_order_of_their_whole_keys(store: Store) -> None:

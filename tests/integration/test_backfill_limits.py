@@ -28,7 +28,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Backfill, Comparison, Turn
+from partitioning.model.backfill import Backfill, Comparison, SwapKind
 from spark_jobs.table_schema import folder
 from tests.histories import Click
 from tests.integration.test_backfills import Batches, appended, stored
@@ -247,7 +247,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
             refused()
     # What was, and who cancelled it, stays.
     (swap,) = swaps.swaps(store, "kept")
-    assert (swap.turn, swap.backfill, swap.why) == (Turn.CANCEL, 0, "not needed")
+    assert (swap.turn, swap.backfill, swap.why) == (SwapKind.CANCEL, 0, "not needed")
     assert Ledger(store, request.name).verdict(0) is not None
     assert swaps.cancel(store, request, who="", why="again", at="") == swap
     assert history.seen() == before
@@ -301,7 +301,7 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
         with pytest.raises(Refused, match="cancelled it at"):
             steps.swap(store, request, digest(found), "")
     steps.cancel(pipeline, store, request, "not needed")
-    assert [swap.turn for swap in swaps.swaps(store, "kept")] == [Turn.CANCEL]
+    assert [swap.turn for swap in swaps.swaps(store, "kept")] == [SwapKind.CANCEL]
     log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
     assert log.version() == 0 or all("coset.swap" not in entry for entry in log.history())
     assert {file.path for file in _rows(store, request)}.isdisjoint(stored(store))

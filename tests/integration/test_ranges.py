@@ -33,7 +33,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.tasks import Task
 from partitioning.values import replace
 from spark_jobs import kernel
-from spark_jobs.kernel import Place
+from spark_jobs.kernel import TaskEnvironment
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored
@@ -262,7 +262,7 @@ def read_as(store: Store, patch: pytest.MonkeyPatch, start: int, end: int) -> Ba
     """A batch that has run, in which the task of one range was given the records of another."""
     reader = kernel.reader
 
-    def wrong(order: Order, ordered: Ordered, place: Place) -> Reader:
+    def wrong(order: Order, ordered: Ordered, place: TaskEnvironment) -> Reader:
         if order.task.span == Span(*SPAN):
             assert isinstance(ordered, OrderedStream)
             _, plan = ref.load()

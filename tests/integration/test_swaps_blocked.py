@@ -17,7 +17,7 @@ from coset.batches.backfills.backfill import backfill
 from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
-from partitioning.model.backfill import Turn
+from partitioning.model.backfill import SwapKind
 from tests.integration.test_cli import coset
 from tests.integration.test_swaps_stopped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
 
@@ -43,9 +43,9 @@ def removed(store: Store, files: list[str]) -> Callable[[], None]:
     return restored
 
 
-def files_to_come(store: Store, to: Turn) -> list[str]:
+def files_to_come(store: Store, to: SwapKind) -> list[str]:
     """Those of the upserted table that a swap, or an undo, gives it."""
-    if to is Turn.UNDO:
+    if to is SwapKind.UNDO:
         version = newest(store).version()
         return list(newest(store, version - 1).file_uris())
     keys = [entry.key for entry in store.list("tables/newest/") if entry.key.endswith(".parquet")]
@@ -65,22 +65,22 @@ def named(text: str, verb: str) -> list[str]:
     return shlex.split(line)
 
 
-@pytest.mark.parametrize("to", [Turn.SWAP, Turn.UNDO])
+@pytest.mark.parametrize("to", [SwapKind.SWAP, SwapKind.UNDO])
 def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
-    to: Turn, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: SwapKind, two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
     half(store, to, monkeypatch)
     restored = removed(store, files_to_come(store, to))
     refused = told("run", NEWEST, "--runner", "local")
-    verb, back = ("undo", "swap") if to is Turn.SWAP else ("swap", "undo")
+    verb, back = ("undo", "swap") if to is SwapKind.SWAP else ("swap", "undo")
     assert told("compact", NEWEST) == refused
     assert "half" in coset("status", NEWEST).stdout
     turned = coset(*named(refused, verb))
     assert turned.exit_code == 0, turned.output
     assert "counts at version" in turned.stdout
-    after = (before[0], before[1]) if to is Turn.SWAP else (seen(store)[0], chosen(before[1]))
+    after = (before[0], before[1]) if to is SwapKind.SWAP else (seen(store)[0], chosen(before[1]))
     assert seen(store) == after
     assert "half" not in coset("backfills", NEWEST).stdout
     assert swaps.half(store, "newest") is None
@@ -90,8 +90,8 @@ def test_is_turned_back_where_it_is_done_by_the_command_that_is_named(
     words = ("swap", NEWEST, "0", "--approve", approved) if back == "swap" else ("undo", NEWEST, "0")
     done = coset(*words)
     assert done.exit_code == 0, done.output
-    assert seen(store)[1] == (chosen(before[1]) if to is Turn.SWAP else before[1])
-    again = coset("undo", NEWEST, "0") if to is Turn.SWAP else done
+    assert seen(store)[1] == (chosen(before[1]) if to is SwapKind.SWAP else before[1])
+    again = coset("undo", NEWEST, "0") if to is SwapKind.SWAP else done
     assert again.exit_code == 0, again.output
     assert seen(store) == before
 
@@ -101,8 +101,8 @@ def test_batches_go_on_after_a_half_swap_was_turned_back(
 ) -> None:
     store = two_batches
     backfilled(store, tmp_path, monkeypatch)
-    half(store, Turn.SWAP, monkeypatch)
-    removed(store, files_to_come(store, Turn.SWAP))
+    half(store, SwapKind.SWAP, monkeypatch)
+    removed(store, files_to_come(store, SwapKind.SWAP))
     monkeypatch.delenv("NEWEST_FROM")
     assert coset("undo", NEWEST, "0").exit_code == 0
     land(store, 2)

@@ -26,7 +26,7 @@ from partitioning.commands import Shown
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.backfill import Turn
+from partitioning.model.backfill import SwapKind
 from tests.faults import FaultProxy
 from tests.histories import Click, table_of
 from tests.integration.test_cli import coset
@@ -78,7 +78,7 @@ def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert result.exit_code == 0, result.output
 
 
-def half(store: Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Swap backfill 0, or take it back, but be killed between the two tables."""
     request = backfill(store, "newest", 0)
     found = steps.compared(store, request)
@@ -87,12 +87,12 @@ def half(store: Store, to: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    if to is Turn.UNDO:
+    if to is SwapKind.UNDO:
         steps.swap(store, request, digest(found), "")
     with monkeypatch.context() as patch:
-        patch.setattr(swaps, "replace_rows" if to is Turn.SWAP else "restore_rows", killed)
+        patch.setattr(swaps, "replace_rows" if to is SwapKind.SWAP else "restore_rows", killed)
         with pytest.raises(KeyboardInterrupt):
-            steps.swap(store, request, digest(found), "") if to is Turn.SWAP else steps.undo(store, request, "")
+            steps.swap(store, request, digest(found), "") if to is SwapKind.SWAP else steps.undo(store, request, "")
 
 
 def planned(store: Store) -> None:
@@ -120,22 +120,22 @@ def compared_in_airflow(store: Store) -> None:
 COMERS = (planned, status, ran, compacted, compared_in_airflow)
 
 
-@pytest.mark.parametrize(("to", "comer"), [*((Turn.SWAP, comer) for comer in COMERS), (Turn.UNDO, planned)])
+@pytest.mark.parametrize(("to", "comer"), [*((SwapKind.SWAP, comer) for comer in COMERS), (SwapKind.UNDO, planned)])
 def test_is_finished_by_whoever_comes_next(
-    to: Turn, comer: Callable[[Store], None], two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to: SwapKind, comer: Callable[[Store], None], two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
     half(store, to, monkeypatch)
-    said, whole = ("half in place", "in place") if to is Turn.SWAP else ("half taken back", "taken back")
+    said, whole = ("half in place", "in place") if to is SwapKind.SWAP else ("half taken back", "taken back")
     listed = coset("backfills", NEWEST)
     assert f"{said}: 1 of 2 tables" in listed.stdout
     assert f"{said}: 1 of 2 tables" in coset("backfills", NEWEST, "--number", "0").stdout
     (told,) = [json.loads(coset("backfills", NEWEST, "--json").stdout)["half"]]
     assert (told["backfill"], told["done"], told["missing"]) == (0, ["counts"], ["newest"])
-    assert seen(store)[1] == (before[1] if to is Turn.SWAP else chosen(before[1]))
+    assert seen(store)[1] == (before[1] if to is SwapKind.SWAP else chosen(before[1]))
     comer(store)
-    assert seen(store)[1] == (chosen(before[1]) if to is Turn.SWAP else before[1])
+    assert seen(store)[1] == (chosen(before[1]) if to is SwapKind.SWAP else before[1])
     assert re.search(rf" {whole}$", coset("backfills", NEWEST).stdout, re.MULTILINE)
     assert json.loads(coset("backfills", NEWEST, "--json").stdout)["half"] is None
 
@@ -148,7 +148,7 @@ def test_is_said_to_be_half_by_whoever_may_not_write(
     two_batches: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: FaultProxy
 ) -> None:
     backfilled(two_batches, tmp_path, monkeypatch)
-    half(two_batches, Turn.SWAP, monkeypatch)
+    half(two_batches, SwapKind.SWAP, monkeypatch)
     proxy.spoil("403 before storing", "PUT", "", None)
     shown = coset("status", NEWEST)
     told = json.loads(coset("status", NEWEST, "--json").stdout)
@@ -196,7 +196,7 @@ def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
     store = two_batches
     before = seen(store)
     backfilled(store, tmp_path, monkeypatch)
-    half(store, Turn.SWAP, monkeypatch)
+    half(store, SwapKind.SWAP, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "finish", lambda *_: None)
         steps.undo(store, backfill(store, "newest", 0), "")

@@ -11,7 +11,7 @@ import pytest
 from coset.batches import steps
 from coset.batches.ends import forget
 from coset.batches.planning import preview
-from coset.sources.known import Known
+from coset.sources.known import KnownStream
 from coset.sources.landed import discover
 from coset.sources.new_files import NewFiles
 from coset.sources.pinned import not_as_planned
@@ -112,7 +112,7 @@ def test_all_folders_are_listed_and_only_new_files_opened(landed: Store, proxy: 
     # What was read before the last batch is not even kept in mind.
     stream = made.streams[0]
     land(landed, 5, 0, 0)
-    found = NewFiles(stream, Known.by(stream, plan.ends)).find()
+    found = NewFiles(stream, KnownStream.by(stream, plan.ends)).find()
     assert len(found) == 2 * HOURS + 1
 
 

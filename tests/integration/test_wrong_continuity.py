@@ -18,7 +18,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.ends import Read
+from partitioning.model.ends import StreamProgress
 from partitioning.model.plan import Plan
 from partitioning.values import replace
 from tests.batches import erase
@@ -173,7 +173,7 @@ def test_a_plan_that_remembers_another_end_is_refused(left_out: World, tmp_path:
     return refusal(ran(left_out.store, left_out.pipeline(), lying), tmp_path)
 
 
-WRONG: dict[str, Callable[[Read], Read]] = {
+WRONG: dict[str, Callable[[StreamProgress], StreamProgress]] = {
     "clicks-2: the plan does not remember files": lambda read: with_ends(read, 2, files=()),
     "clicks-1: the plan does not remember beginning": lambda read: with_ends(read, 1, beginning=1),
     "clicks-0: the plan does not remember epoch": lambda read: with_ends(read, 0, epoch=7),
@@ -186,7 +186,7 @@ WRONG: dict[str, Callable[[Read], Read]] = {
 }
 
 
-def with_ends(read: Read, partition: int, **changes: object) -> Read:
+def with_ends(read: StreamProgress, partition: int, **changes: object) -> StreamProgress:
     ends = (replace(end, **changes) if end.partition == partition else end for end in read.ends)
     return replace(read, ends=tuple(ends))
 

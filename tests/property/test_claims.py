@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.samza.claims import Claims
+from partitioning.samza.claims import SlotClaims
 
 HASHES = st.lists(st.integers(0, 2**31 - 1), max_size=30)
 COUNTS = st.integers(1, 7)
@@ -17,7 +17,7 @@ def test_every_record_is_done_once_whatever_follows_what(
     hashes: list[int], history: list[tuple[int, list[int | None]]], last: int
 ) -> None:
     """Each task reads on until some offset, or stops without saying how far it came: then it did nothing."""
-    claims, times = Claims(), [0] * len(hashes)
+    claims, times = SlotClaims(), [0] * len(hashes)
     to_the_end: list[int | None] = [len(hashes)] * last
     for tasks, ends in [*history, (last, to_the_end)]:
         for task, stop in enumerate(ends[:tasks]):
@@ -43,7 +43,7 @@ def test_every_record_is_done_once_whatever_follows_what(
 def test_a_task_starts_no_later_than_any_of_its_slots(
     claimed: list[tuple[int, int, int]], tasks: int, beginning: int
 ) -> None:
-    claims = Claims()
+    claims = SlotClaims()
     for count, task, done in claimed:
         claims = claims.claim(task % count, count, done)
     for task in range(tasks):
@@ -54,7 +54,7 @@ def test_a_task_starts_no_later_than_any_of_its_slots(
 
 @given(COUNTS, COUNTS)
 def test_finer_slots_claim_the_same(tasks: int, finer: int) -> None:
-    claims = Claims()
+    claims = SlotClaims()
     for task in range(tasks):
         claims = claims.claim(task, tasks, 10 * task)
     refined = claims.refined(finer)

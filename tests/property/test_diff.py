@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioning.diff.diff import diff
-from partitioning.diff.moved_keys import Part, handovers
+from partitioning.diff.moved_keys import Portion, handovers
 from partitioning.diff.owners import kept
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.values import replace
@@ -71,11 +71,11 @@ def test_groups_partitions_records_and_tasks_are_those_that_a_look_at_each_hash_
             moving = Counter(h % count for h in hashes if _task(before, h) != _task(now, h))
             assert (each.keys if each else 0) == Fraction(sum(moving.values()), len(hashes))
             if each and each.keys:
-                assert each.partitions == Part(len(moving), count)
+                assert each.partitions == Portion(len(moving), count)
                 assert each.records is not None
                 assert each.records.some == round(Fraction(250 * count * sum(moving.values()), len(hashes)))
                 taking = {_task(now, h) for h in hashes if _task(before, h) != _task(now, h)}
-                assert each.tasks == Part(len(taking), len(new.tasks))
+                assert each.tasks == Portion(len(taking), len(new.tasks))
 
 
 @settings(deadline=None, max_examples=40)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coset.sources.listing import folder, listed
-from partitioning.documents.store import PAGE_KEYS, Entry, Found, Page
+from partitioning.documents.store import PAGE_KEYS, Entry, Found, KeyPage
 from tests.memory_store import MemoryStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,13 +24,13 @@ class Keys(MemoryStore):
         super().__init__()
         self.keys, self.requests, self.given = sorted(keys), 0, 0
 
-    def page(self, prefix: str, after: str, limit: int | None = None) -> Page:
+    def page(self, prefix: str, after: str, limit: int | None = None) -> KeyPage:
         first = bisect_right(self.keys, after)
         last = min(first + min(limit or PAGE_KEYS, PAGE_KEYS), len(self.keys))
         self.requests, self.given = self.requests + 1, self.given + last - first
         objects = tuple(Found(Entry(key, 0, ""), NOW) for key in self.keys[first:last])
         assert all(found.entry.key.startswith(prefix) for found in objects)
-        return Page(objects, last < len(self.keys))
+        return KeyPage(objects, last < len(self.keys))
 
 
 def landed(read: Sequence[int], new: Sequence[int]) -> tuple[Keys, Mapping[str, str]]:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.pictures.drawing import Box, Drawing, Part, drawing
+from partitioning.pictures.drawing import Box, BoxGroup, Drawing, drawing
 from partitioning.pictures.layers import arranged
 from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.svg import svg
@@ -40,7 +40,7 @@ def drawings(draw: st.DrawFn) -> Drawing:
     boxes = sorted(boxes, key=lambda box: (box.wave, box.kind == "stage", box.kind == "table"))
     pairs = [(one.name, other.name) for one, other in combinations(boxes, 2) if _may_follow(one, other)]
     arrows = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=12)) if pairs else []
-    return Drawing("any", (Part("part", tuple(boxes), tuple(arrows)),))
+    return Drawing("any", (BoxGroup("part", tuple(boxes), tuple(arrows)),))
 
 
 def _may_follow(one: Box, other: Box) -> bool:

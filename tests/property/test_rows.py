@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.rows import Rows, Steps
+from partitioning.rows import EqualSteps, PackedRows
 from partitioning.values import Value
 
 
@@ -33,7 +33,7 @@ ROWS = st.lists(st.builds(Held, NUMBERS, NAMES, FILES, st.none() | st.integers(0
 
 @given(ROWS, st.slices(6))
 def test_rows_are_read_as_the_tuple_is(rows: tuple[Held, ...], part: slice) -> None:
-    held = Rows.of(Held, iter(rows))
+    held = PackedRows.of(Held, iter(rows))
     assert (tuple(held), len(held), bool(held)) == (rows, len(rows), bool(rows))
     assert [held[place] for place in range(-len(rows), len(rows))] == list(rows + rows)
     assert held[part] == rows[part]
@@ -42,18 +42,18 @@ def test_rows_are_read_as_the_tuple_is(rows: tuple[Held, ...], part: slice) -> N
 
 @given(ROWS, ROWS)
 def test_rows_equal_what_the_tuple_equals(rows: tuple[Held, ...], others: tuple[Held, ...]) -> None:
-    held = Rows.of(Held, rows)
+    held = PackedRows.of(Held, rows)
     assert [held, rows] == [rows, held]
     assert (hash(held), repr(held)) == (hash(rows), repr(rows))
-    for other in (others, Rows.of(Held, others)):
+    for other in (others, PackedRows.of(Held, others)):
         assert (held == other) == (rows == others)
 
 
 @given(ROWS)
 def test_columns_that_are_put_together_again_are_the_same(rows: tuple[Held, ...]) -> None:
-    held = Rows.of(Held, rows)
-    assert Rows.of(Held, held) is held
-    assert Rows.of(Held, held[:]).columns == held.columns
+    held = PackedRows.of(Held, rows)
+    assert PackedRows.of(Held, held) is held
+    assert PackedRows.of(Held, held[:]).columns == held.columns
     assert pickle.loads(pickle.dumps(held)) == rows
 
 
@@ -62,12 +62,12 @@ def test_rows_of_two_classes_differ() -> None:
         path: str
         end: int
 
-    assert Rows.of(File, [File("a", 1)]) != Rows.of(Other, [Other("a", 1)])
-    assert Rows.of(File, ()) == ()
+    assert PackedRows.of(File, [File("a", 1)]) != PackedRows.of(Other, [Other("a", 1)])
+    assert PackedRows.of(File, ()) == ()
 
 
 def test_a_place_that_is_none_is_an_error() -> None:
-    held = Rows.of(File, [File("a", 1), File("b", 2)])
+    held = PackedRows.of(File, [File("a", 1), File("b", 2)])
     for place in (2, -3):
         with pytest.raises(IndexError):
             held[place]
@@ -75,6 +75,6 @@ def test_a_place_that_is_none_is_an_error() -> None:
 
 def test_a_long_row_of_numbers_and_names_takes_little() -> None:
     """A million rows as tuples take 150 MB and more."""
-    held = Rows.of(File, (File(f"topics/flights/{number:07}", 25 * number) for number in range(10_000)))
-    assert held.columns["end"] == Steps(0, 25, 10_000)
+    held = PackedRows.of(File, (File(f"topics/flights/{number:07}", 25 * number) for number in range(10_000)))
+    assert held.columns["end"] == EqualSteps(0, 25, 10_000)
     assert sum(len(pickle.dumps(column)) for column in held.columns.values()) < 120_000

@@ -29,7 +29,7 @@ from partitioning.kinds import Kind
 from partitioning.model.backfill import Comparison, TableComparison
 from partitioning.model.ends import End
 from partitioning.model.offsets import StreamPartition
-from partitioning.pictures.drawing import Box, Drawing, Part
+from partitioning.pictures.drawing import Box, BoxGroup, Drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg
 from partitioning.sections import Section, markdown
@@ -193,7 +193,7 @@ def test_html_shows_texts_and_obeys_none(text: str) -> None:
 def test_pictures_show_texts_and_obey_none(text: str) -> None:
     def drawn(text: str) -> Drawing:
         return Drawing(
-            text, (Part(text, (Box("a", "stream", (text, text)), Box("b", "step", (text,))), (("a", "b"),)),)
+            text, (BoxGroup(text, (Box("a", "stream", (text, text)), Box("b", "step", (text,))), (("a", "b"),)),)
         )
 
     picture = svg(drawn(text))

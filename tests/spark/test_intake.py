@@ -16,7 +16,7 @@ from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 from spark_jobs.intake import Inspect, Intake, Proved
-from spark_jobs.kernel import Place, reader
+from spark_jobs.kernel import TaskEnvironment, reader
 from tests.activity import VIEWS, activity, land, order_for, plan_for
 
 
@@ -29,7 +29,7 @@ def intake_of_views(plan: Plan, store: Store, inspect: Inspect = Proved) -> Inta
     """The views of the one task there is."""
     order = order_for(plan, store, "views+clicks")
     views = next(each for each in order.inputs if each.read.name == "views")
-    return Intake(order, views, reader(order, views, Place(Files(), Copies(None))), inspect)
+    return Intake(order, views, reader(order, views, TaskEnvironment(Files(), Copies(None))), inspect)
 
 
 def test_what_sql_is_still_reading_when_the_rest_is_drained_is_read_once(store: Store, source: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from partitioning.diff.declarations import changes
 from partitioning.diff.diff import diff, diff_sections
-from partitioning.diff.moved_keys import Part, handovers, moved
+from partitioning.diff.moved_keys import Portion, handovers, moved
 from partitioning.diff.owners import kept
 from partitioning.diff.tables import results
 from partitioning.explain.explain import explain
@@ -56,12 +56,16 @@ def test_twice_the_tasks_take_over_half_the_keys() -> None:
     flights, planes = handovers(tails(), tails("elastic(2)", batch=1))
     assert (flights.name, planes.name) == ("flights", "planes")
     assert flights.keys == planes.keys == Fraction(1, 2)
-    assert flights.tasks == Part(4, 8)
+    assert flights.tasks == Portion(4, 8)
     assert flights.why == "scheme cogroup → elastic(2)"
     # 8 tasks: partitions 0 to 3 of planes stay whole in tasks 0 to 3, the others go whole to new ones.
-    assert (planes.partitions, planes.records, planes.bytes) == (Part(4, 8), Part(1000, 2000), Part(10_000, 20_000))
+    assert (planes.partitions, planes.records, planes.bytes) == (
+        Portion(4, 8),
+        Portion(1000, 2000),
+        Portion(10_000, 20_000),
+    )
     # Each partition of flights holds keys of two tasks, one of them new.
-    assert (flights.partitions, flights.records) == (Part(12, 12), Part(1500, 3000, exact=False))
+    assert (flights.partitions, flights.records) == (Portion(12, 12), Portion(1500, 3000, exact=False))
 
 
 def test_a_new_partition_count_is_the_reason_where_keys_change_hands() -> None:
@@ -86,9 +90,9 @@ def test_what_a_partitioner_gives_to_another_task_changes_hands() -> None:
     before = tails("tasks(6)", dealt=[(0, 1), (2, 3), (4, 5)], groups=1)
     now = tails("tasks(6)", dealt=[(0,), (1, 2, 3), (4, 5)], groups=1, batch=1)
     flights, _ = handovers(before, now)
-    assert (flights.keys, flights.tasks, flights.why) == (Fraction(1, 6), Part(1, 3), "the cosets were dealt anew")
+    assert (flights.keys, flights.tasks, flights.why) == (Fraction(1, 6), Portion(1, 3), "the cosets were dealt anew")
     # 12 partitions, 6 cosets: partitions 1 and 7 hold coset 1 and nothing else.
-    assert (flights.partitions, flights.records) == (Part(2, 12), Part(500, 3000))
+    assert (flights.partitions, flights.records) == (Portion(2, 12), Portion(500, 3000))
 
 
 def test_a_partitioner_that_was_not_there_before_is_named() -> None:
@@ -100,7 +104,7 @@ def test_state_of_a_step_is_followed_to_the_stage_that_has_the_step_now() -> Non
     before = unified(24, batch=3, wrote=2, totals=2)
     (state,) = handovers(before, unified(24, totals=3))
     assert (state.stage, state.name, state.state) == ("part.exchange", "totals", True)
-    assert (state.keys, state.tasks, state.records) == (Fraction(2, 3), Part(3, 3), None)
+    assert (state.keys, state.tasks, state.records) == (Fraction(2, 3), Portion(3, 3), None)
 
 
 def test_a_stage_that_meets_another_stream_takes_its_keys_from_the_one_before() -> None:
@@ -135,7 +139,7 @@ def test_tasks_that_go_on_in_another_group_are_named_with_the_plans_own_reason()
     assert moved(plan, regrouped) == (TaskMove(task, 0, 1, heavy),)
     flights, _ = handovers(plan, regrouped)
     assert (flights.keys, flights.groups, flights.why) == (Fraction(0), Fraction(1, 4), "group 0 was too heavy")
-    assert flights.records == Part(750, 3000)
+    assert flights.records == Portion(750, 3000)
 
 
 def test_fewer_groups_are_the_reason_if_the_plan_gives_none() -> None:
@@ -163,9 +167,9 @@ def test_a_stage_that_now_keeps_keys_together_takes_over_from_the_task_of_each_p
     groups = (TaskGroup(0, tuple(TaskRef("returns", number) for number in range(4)), 400, 40), *now.groups[2:])
     (returns,) = handovers(before, replace(now, batch=1, stages=(stage, second), groups=groups))
     # Tasks 0 and 1 keep half of what they read; 2 and 3 are new.
-    assert (read.name, returns.keys, returns.tasks) == ("returns", Fraction(1, 2), Part(2, 4))
+    assert (read.name, returns.keys, returns.tasks) == ("returns", Fraction(1, 2), Portion(2, 4))
     back = handovers(replace(now, stages=(stage, second), groups=groups), replace(before, batch=1))
-    assert [(each.keys, each.tasks) for each in back] == [(Fraction(1, 2), Part(2, 2))]
+    assert [(each.keys, each.tasks) for each in back] == [(Fraction(1, 2), Portion(2, 2))]
 
 
 def test_exchanges_that_come_and_go_are_changes() -> None:

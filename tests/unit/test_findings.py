@@ -41,15 +41,15 @@ CASES: dict[str, list[Command]] = {
     "Status": [commands.Status(name) for name in NAMES],
     "Report": [Report("late", 4)],
     "Backfills": [commands.Backfills("late"), commands.Backfills("late", 3)],
-    "Backfill": [
-        commands.Backfill("late", 1),
-        commands.Backfill("late", None),
-        commands.Backfill("late", 1, 4, repaired=True),
-        commands.Backfill("late", 1, cascade=True),
+    "BackfillAsking": [
+        commands.BackfillAsking("late", 1),
+        commands.BackfillAsking("late", None),
+        commands.BackfillAsking("late", 1, 4, repaired=True),
+        commands.BackfillAsking("late", 1, cascade=True),
     ],
     "Resume": [commands.Resume("late", 3)],
     "Cancel": [commands.Cancel("late", 3)],
-    "Swap": [commands.Swap("late", 3, "sha256:0")],
+    "SwapAsking": [commands.SwapAsking("late", 3, "sha256:0")],
     "Restore": [commands.Restore("late")],
     "Undo": [commands.Undo("late", 3)],
     "PlanAsking": [
@@ -313,7 +313,7 @@ def test_a_backfill_is_never_told_to_give_up_the_live_batch(command: Command) ->
             "start the DAG late_backfill, with Go on sums (`coset backfill late --from N --go-on sums`)",
         ),
         (
-            commands.Backfill("late", 0, cascade=True),
+            commands.BackfillAsking("late", 0, cascade=True),
             "`coset backfill late --from 0 --cascade`",
             "start the DAG late_backfill, with From batch 0 and To batch the newest "
             "(`coset backfill late --from 0 --cascade`)",

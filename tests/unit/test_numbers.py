@@ -20,7 +20,7 @@ from partitioning.cosets.assignment import assign
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind
 from partitioning.planning.stages.task_counts import task_count
-from partitioning.planning.stages.waves import Part
+from partitioning.planning.stages.waves import StageOutline
 from partitioning.sizing.proposal import Targets
 
 HUGE = 10**30
@@ -72,7 +72,7 @@ def test_so_they_are_in_a_file_of_settings(name: str, number: str) -> None:
 
 
 def test_a_factor_is_bounded_by_the_tasks_that_it_makes() -> None:
-    part = Part(0, (), ())
+    part = StageOutline(0, (), ())
     assert task_count(part, COGROUP, [1_000_000], [], named=False).cosets == 1_000_000
     with pytest.raises(Refused, match=r"4,000,000 is too large: a plan holds every task"):
         task_count(part, Scheme.parse("elastic(4)"), [1_000_000], [], named=False)

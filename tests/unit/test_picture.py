@@ -11,7 +11,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.plan import Plan
 from partitioning.pictures.colours import DARK, LIGHT, Colours
-from partitioning.pictures.drawing import Box, Drawing, Part, drawing
+from partitioning.pictures.drawing import Box, BoxGroup, Drawing, drawing
 from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.lettering import fitted, width
 from partitioning.pictures.mermaid import mermaid
@@ -119,7 +119,7 @@ def test_each_wave_stands_below_the_one_before() -> None:
 
 def test_names_are_escaped_in_both_pictures() -> None:
     names = ('a<b>&"c"#d`', "line\x00\nbreak")
-    odd = Drawing("<&>", (Part("<p>", tuple(Box(name, "step", (name,)) for name in names), ()),))
+    odd = Drawing("<&>", (BoxGroup("<p>", tuple(Box(name, "step", (name,)) for name in names), ()),))
     root = ElementTree.fromstring(svg(odd))
     said = [element.text for element in root.iter(f"{SVG}text")]
     assert said[:3] == ["<&>", "<p>", 'a<b>&"c"#d`']
@@ -129,7 +129,7 @@ def test_names_are_escaped_in_both_pictures() -> None:
 
 def test_a_name_that_is_too_long_is_shortened_and_kept_whole_as_its_tooltip() -> None:
     name = "a_stream_" * 20
-    box = Drawing("long", (Part("part", (Box(name, "stream", (name,)),), ()),))
+    box = Drawing("long", (BoxGroup("part", (Box(name, "stream", (name,)),), ()),))
     (frame,) = laid_out(box).frames
     assert [text.line.full for text in frame.texts] == [name, name]
     assert frame.width < 300

@@ -14,7 +14,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.samza.checkpoints import Again, Checkpoint, Start, bucket_of, claims_of, read_checkpoints, starts
-from partitioning.samza.claims import Claims
+from partitioning.samza.claims import SlotClaims
 from partitioning.samza.key_buckets import ELASTIC_FINAL, key_bucket
 from tests.samza import answers
 
@@ -78,7 +78,7 @@ def test_a_claim_counts_for_those_tasks_alone_all_of_whose_keys_it_covers() -> N
             continue
         bucket, factor = bucket_of(case["task"])
         for other in (each for each in answers_universe() if whose(each) == whose(case["task"])):
-            claims = Claims().claim(*bucket_of(other), 10)
+            claims = SlotClaims().claim(*bucket_of(other), 10)
             covers = claims.start(bucket, factor, beginning=0) == 10
             ancestor = other in case["ancestors"]
             if factor % bucket_of(other)[1] == 0:
@@ -146,7 +146,7 @@ LOSES_ITS_CHECKPOINT = ("release",)
 def test_a_plain_restart_goes_on_where_it_stopped_under_any_factor() -> None:
     for case in answers("elastic_restart"):
         factor = case["elasticityFactor"]
-        claims = Claims()
+        claims = SlotClaims()
         for task in range(factor):
             claims = claims.claim(task, factor, 41 + task)
         ours = [claims.start(task, factor, beginning=0) for task in range(factor)]
@@ -163,7 +163,7 @@ def by_samzas_slot(key: str) -> int:
 
 def replayed(case: dict[str, Any], h: Any) -> tuple[int, int]:
     """Lost and replayed records if each task stops where it did in Samza, and claims are kept by slot."""
-    keys, claims = case["keys"], Claims()
+    keys, claims = case["keys"], SlotClaims()
     times = [0] * len(keys)
     lost = set()
     for generation, factor in zip(case["generations"], case["history"], strict=True):

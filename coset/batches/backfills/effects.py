@@ -13,7 +13,7 @@ from coset.batches.tables import check_exchangeable
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact
-from partitioning.model.backfill import Swap, Turn, name_of
+from partitioning.model.backfill import Swap, SwapKind, name_of
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
 
@@ -53,7 +53,7 @@ def effect_of(store: Store, decided: Sequence[Swap], undone: Mapping[str, int] |
     """What the last of these swaps does; `undone` has the versions of the tables with the one that it takes back, if it
     does."""
     swap = decided[-1]
-    if swap.turn is Turn.CANCEL:
+    if swap.turn is SwapKind.CANCEL:
         return Effect({}, {})
     replacements = dict(_replacements(store, swap)) if swap.keeps else {}
     if undone is not None:

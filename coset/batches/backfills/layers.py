@@ -10,7 +10,7 @@ from typing import assert_never
 
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.backfill import Swap, Turn, name_of
+from partitioning.model.backfill import Swap, SwapKind, name_of
 
 
 class Layers:
@@ -27,11 +27,11 @@ class Layers:
         for batch in swap.batches:
             names = self._names.setdefault(batch, [self._pipeline])
             match swap.turn:
-                case Turn.SWAP:
+                case SwapKind.SWAP:
                     names.append(name_of(self._pipeline, swap.backfill))
-                case Turn.UNDO:
+                case SwapKind.UNDO:
                     names.pop()
-                case Turn.CANCEL:
+                case SwapKind.CANCEL:
                     pass
                 case _:
                     assert_never(swap.turn)

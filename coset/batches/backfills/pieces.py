@@ -14,7 +14,7 @@ from coset.batches.backfills.steps import Asked
 from coset.batches.backfills.swaps import hindrances, in_place, swaps, taken_back
 from coset.batches.ref import BatchRef
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.commands import Swap
+from partitioning.commands import SwapAsking
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -97,7 +97,7 @@ def swap(pipeline: str, root: str, number: int, approved: str, decided: int, who
                 Kind.BACKFILL_TURN,
                 what,
                 str(request),
-                Swap(pipeline, number, approved),
+                SwapAsking(pipeline, number, approved),
                 about(backfill=request.name, swap=back.number),
             )
         )

@@ -11,7 +11,7 @@ from coset.batches.history import replayed, statistics
 from coset.batches.planning import kept_by, result_columns
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.commands import Backfill
+from partitioning.commands import BackfillAsking
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
@@ -77,7 +77,7 @@ def _from_before(finding: Finding, pipeline: str, batch: int) -> Finding:
         return finding
     landed = ("; or, if it came after that batch, begin at a later batch, or land its files with the column and ",)
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)
-    again = Backfill(pipeline, batch, repaired=True)
+    again = BackfillAsking(pipeline, batch, repaired=True)
     return replace(finding, where=f"{finding.where}, batch {batch}", next=(*parts, *landed, again))
 
 

@@ -35,7 +35,7 @@ from partitioning.documents.states import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Backfill, Comparison, Swapped, Turn, name_of, pipeline_of
+from partitioning.model.backfill import Backfill, Comparison, SwapKind, Swapped, name_of, pipeline_of
 from partitioning.model.plan import Plan, StateInput
 from partitioning.values import replace
 
@@ -68,7 +68,7 @@ def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan,
         plan = planned_again(pipeline, again, batch, settings, repaired=asked.repaired)
         pairs.append((stored, replace(plan, anew=UNSET, on=UNSET) if pairs else plan))
     if not asked.repaired:
-        anew = commands.Backfill(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
+        anew = commands.BackfillAsking(pipeline.name, asked.first, pairs[-1][0].batch, repaired=True)
         findings.extend(not_as_planned((stream for stored, _ in pairs for stream in stored.streams), anew))
     findings.extend(_swept(again, pairs[0][1]))
     layers = in_force(store, pipeline.name)
@@ -212,12 +212,12 @@ def swap(store: Store, backfill: Backfill, approved: str, why: str, who: str = "
                 about(approved=approved),
             )
         )
-    return turn(store, backfill, found, Turn.SWAP, who=who or _who(), why=why, at=_now())
+    return turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now())
 
 
 def undo(store: Store, backfill: Backfill, why: str, who: str = "") -> Swapped:
     """Let readers see the rows that there were before. Raises as `swaps.turn`."""
-    return turn(store, backfill, _compared(store, backfill), Turn.UNDO, who=who or _who(), why=why, at=_now())
+    return turn(store, backfill, _compared(store, backfill), SwapKind.UNDO, who=who or _who(), why=why, at=_now())
 
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:

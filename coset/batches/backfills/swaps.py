@@ -20,7 +20,7 @@ from partitioning.documents.numbered import numbered
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.backfill import Backfill, Comparison, Swap, Swapped, Turn
+from partitioning.model.backfill import Backfill, Comparison, Swap, SwapKind, Swapped
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -63,7 +63,7 @@ class Half(Value, frozen=True):
     missing: tuple[str, ...]
 
     def __str__(self) -> str:
-        state = "half in place" if self.swap.turn is Turn.SWAP else "half taken back"
+        state = "half in place" if self.swap.turn is SwapKind.SWAP else "half taken back"
         done = f" ({', '.join(self.done)})" if self.done else ""
         tables = many(len(self.done) + len(self.missing), "table")
         return f"{state}: {len(self.done)} of {tables}{done}, not yet {', '.join(self.missing)}"
@@ -83,7 +83,7 @@ def half(store: Store, pipeline: str) -> Half | None:
 def taken_back(store: Store, backfill: Backfill) -> Swap | None:
     """Who took a backfill back, and why, if nobody has put it in place again since."""
     mine = [swap for swap in swaps(store, backfill.pipeline) if swap.backfill == backfill.number]
-    return mine[-1] if mine and mine[-1].turn is Turn.UNDO else None
+    return mine[-1] if mine and mine[-1].turn is SwapKind.UNDO else None
 
 
 def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tuple[Finding, ...]:
@@ -91,13 +91,15 @@ def hindrances(store: Store, backfill: Backfill, comparison: Comparison) -> tupl
     if in_place(store, backfill):
         return ()
     try:
-        _checked(store, list(swaps(store, backfill.pipeline)), backfill, comparison, Turn.SWAP)
+        _checked(store, list(swaps(store, backfill.pipeline)), backfill, comparison, SwapKind.SWAP)
     except Refused as refusal:
         return refusal.findings
     return ()
 
 
-def turn(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, *, who: str, why: str, at: str) -> Swapped:
+def turn(
+    store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, *, who: str, why: str, at: str
+) -> Swapped:
     """Let readers see the rows of a backfill, or those again that there were before it.
 
     It may be repeated: what is so already is found so. Raises Refused, with all findings, if what is published is not
@@ -128,7 +130,7 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
     """
     decided = _whole(store, backfill.pipeline)
     mine = [swap for swap in decided if swap.backfill == backfill.number]
-    if mine and mine[-1].turn is Turn.CANCEL:
+    if mine and mine[-1].turn is SwapKind.CANCEL:
         return mine[-1]
     if mine:
         then = ("take it back instead: ", Undo(backfill.pipeline, backfill.number))
@@ -142,7 +144,9 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
             )
         )
     pipeline, number = backfill.pipeline, len(decided)
-    swap = Swap(pipeline, number, backfill.number, Turn.CANCEL, backfill.batches, False, "", who=who, why=why, at=at)
+    swap = Swap(
+        pipeline, number, backfill.number, SwapKind.CANCEL, backfill.batches, False, "", who=who, why=why, at=at
+    )
     _decide(store, swap)
     _carried_out(store, swap, Effect({}, {}))
     return swap
@@ -150,7 +154,7 @@ def cancel(store: Store, backfill: Backfill, *, who: str, why: str, at: str) -> 
 
 def cancelled(store: Store, pipeline: str) -> dict[int, Swap]:
     """The backfills that were cancelled, by number, and who decided it."""
-    return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is Turn.CANCEL}
+    return {swap.backfill: swap for swap in swaps(store, pipeline) if swap.turn is SwapKind.CANCEL}
 
 
 def cancelled_by(swap: Swap) -> Finding:
@@ -161,7 +165,7 @@ def cancelled_by(swap: Swap) -> Finding:
         Kind.BACKFILL_HELD,
         what,
         where,
-        ("begin another: ", commands.Backfill(swap.pipeline, swap.batches[0], swap.batches[-1])),
+        ("begin another: ", commands.BackfillAsking(swap.pipeline, swap.batches[0], swap.batches[-1])),
         about(who=swap.who, at=swap.at),
     )
 
@@ -171,13 +175,15 @@ def _checked(
     decided: Sequence[Swap],
     backfill: Backfill,
     comparison: Comparison,
-    to: Turn,
+    to: SwapKind,
     who: str = "",
     why: str = "",
     at: str = "",
 ) -> tuple[Swap, Effect]:
     """The next decision, and what it does. Raises Refused, with all findings, if it cannot be carried out."""
-    findings = [cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, Turn.CANCEL)]
+    findings = [
+        cancelled_by(swap) for swap in decided if (swap.backfill, swap.turn) == (backfill.number, SwapKind.CANCEL)
+    ]
     findings += _misfits(store, backfill, comparison, to, Layers(store, backfill.pipeline, decided))
     if findings:
         raise Refused(*findings)
@@ -216,12 +222,14 @@ def _decide(store: Store, swap: Swap) -> None:
         )
 
 
-def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn, layers: Layers) -> Iterator[Finding]:
+def _misfits(
+    store: Store, backfill: Backfill, comparison: Comparison, to: SwapKind, layers: Layers
+) -> Iterator[Finding]:
     then = (Backfills(backfill.pipeline), " shows what counts")
     for batch in backfill.batches:
         names = layers.names(batch)
         where = f"batch {batch} of {backfill.pipeline}"
-        if to is Turn.UNDO and names[-1] != backfill.name:
+        if to is SwapKind.UNDO and names[-1] != backfill.name:
             yield Finding(
                 Kind.BACKFILL_TURN,
                 f"its rows are those of {names[-1]}, not of {backfill.name}",
@@ -229,7 +237,7 @@ def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn,
                 then,
                 about(rows_of=names[-1], backfill=backfill.name),
             )
-        if to is Turn.SWAP:
+        if to is SwapKind.SWAP:
             if backfill.name in names:
                 yield Finding(
                     Kind.BACKFILL_TURN,
@@ -255,7 +263,7 @@ def _misfits(store: Store, backfill: Backfill, comparison: Comparison, to: Turn,
             Kind.BACKFILL_LATER,
             f"what {', '.join(changed)} keep after it is not what later batches, up to {newest}, went on from",
             f"batch {backfill.batches[-1]} of {backfill.pipeline}",
-            ("run them too: ", commands.Backfill(backfill.pipeline, backfill.batches[0], cascade=True)),
+            ("run them too: ", commands.BackfillAsking(backfill.pipeline, backfill.batches[0], cascade=True)),
             about(changed=changed, newest=newest),
         )
 
@@ -276,10 +284,10 @@ def _effect(store: Store, decided: Sequence[Swap]) -> Effect:
     half_done = (
         before is not None and _turns_back(before, swap.backfill, swap.turn) and _receipt_of(store, before) is None
     )
-    if swap.turn is Turn.UNDO:
+    if swap.turn is SwapKind.UNDO:
         undone, tables = dict[str, int](), effect_of(store, decided, {})
         for earlier in decided:
-            if (earlier.backfill, earlier.turn) == (swap.backfill, Turn.SWAP):
+            if (earlier.backfill, earlier.turn) == (swap.backfill, SwapKind.SWAP):
                 # In some tables only, if it stopped half done, or turned an undo back that did.
                 receipt = _receipt_of(store, earlier)
                 undone |= receipt.tables if receipt else _versions(store, earlier, tables)
@@ -297,9 +305,9 @@ def _versions(store: Store, swap: Swap, effect: Effect) -> dict[str, int]:
     return {table: version for table, version in there.items() if version is not None}
 
 
-def _turns_back(half_done: Swap, backfill: int, to: Turn) -> bool:
+def _turns_back(half_done: Swap, backfill: int, to: SwapKind) -> bool:
     """Whether a turn of a backfill takes back what another did."""
-    return half_done.backfill == backfill and {half_done.turn, to} == {Turn.SWAP, Turn.UNDO}
+    return half_done.backfill == backfill and {half_done.turn, to} == {SwapKind.SWAP, SwapKind.UNDO}
 
 
 def _whole(store: Store, pipeline: str) -> list[Swap]:
@@ -328,8 +336,8 @@ def _finished(store: Store, decided: Sequence[Swap]) -> Swapped:
 def _blocked(swap: Swap, finding: Finding, done: Collection[str]) -> Finding:
     """Why a swap cannot be finished, and how it is turned back."""
     undo = commands.Undo(swap.pipeline, swap.backfill)
-    again = commands.Swap(swap.pipeline, swap.backfill, swap.approved)
-    words, back = ("put in place", undo) if swap.turn is Turn.SWAP else ("taken back", again)
+    again = commands.SwapAsking(swap.pipeline, swap.backfill, swap.approved)
+    words, back = ("put in place", undo) if swap.turn is SwapKind.SWAP else ("taken back", again)
     where = f" but in {', '.join(done)}" if done else ""
     what = f"backfill {swap.backfill} cannot be {words}{where}: {finding.what}"
     parts = finding.next if isinstance(finding.next, tuple) else (finding.next,)

@@ -9,7 +9,7 @@ from coset.sources.kafka.epochs import replaced
 from coset.sources.kafka.sample import Sampled, sample
 from coset.sources.kafka.topics import Log, Topic, describe, logs
 from coset.sources.kafka.values import columns_of_records
-from coset.sources.known import Known
+from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
@@ -17,7 +17,7 @@ from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.offsets import Span
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
-from partitioning.rows import Rows
+from partitioning.rows import PackedRows
 
 
 def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING) -> tuple[Discovered, ...]:
@@ -49,7 +49,7 @@ class _Discovery:
     def __init__(self, stream: Stream, cluster: Cluster, ends: Ends) -> None:
         self._stream = stream
         self._cluster = cluster
-        self._known = Known.by(stream, ends)
+        self._known = KnownStream.by(stream, ends)
         self._before = ends.stream(stream.name)
         self._read_whole = ends.is_read_whole(stream)
         self._where = cluster.source.uri(stream.name)
@@ -69,7 +69,7 @@ class _Discovery:
             self._partition(number, log, starts[number], topic, samples.get(number, Sampled()))
             for number, log in sorted(found.items())
         )
-        rows = Rows.of(DiscoveredPartition, partitions)
+        rows = PackedRows.of(DiscoveredPartition, partitions)
         return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
 
     def _start(self, number: int, log: Log) -> int:

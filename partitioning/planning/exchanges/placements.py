@@ -15,7 +15,7 @@ from partitioning.planning.exchanges.estimates import Estimate, estimates
 from partitioning.values import Value, replace
 
 
-class Origin(Value, frozen=True, order=True):
+class PlacementOrigin(Value, frozen=True, order=True):
     """What records come from: a stream, or a step that placed them. `since` last changed their keys, None: none did."""
 
     name: str
@@ -32,7 +32,7 @@ class Placed(Value, frozen=True):
 
     key: str
     key_format: KeyFormat
-    origins: tuple[Origin, ...]
+    origins: tuple[PlacementOrigin, ...]
 
     def lies(self, target: KeyHash) -> bool:
         """Whether all records lie where `target` puts them."""
@@ -59,7 +59,7 @@ def placements(graph: Graph, statistics: Statistics | None = None) -> Mapping[st
     records = estimates(graph, statistics)
     placed: dict[str, Placed] = {}
     for stream in graph.streams:
-        origin = Origin(stream.name, KeyHash(stream.key_format, stream.hash))
+        origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash))
         placed[stream.name] = Placed(stream.key, stream.key_format, (origin,))
     for step in graph.steps:
         inputs = [placed[name] for name in step.inputs]
@@ -89,9 +89,9 @@ def changes_keys(step: Step, placed: Mapping[str, Placed]) -> bool:
     return step.rekeys and not (step.op is Op.REKEY and same)
 
 
-def _origins(step: Step, inputs: Sequence[Placed], records: Mapping[str, Estimate]) -> tuple[Origin, ...]:
+def _origins(step: Step, inputs: Sequence[Placed], records: Mapping[str, Estimate]) -> tuple[PlacementOrigin, ...]:
     if places(step):
-        return (Origin(step.name, _way(step, inputs, records), step.name if step.rekeys else None),)
+        return (PlacementOrigin(step.name, _way(step, inputs, records), step.name if step.rekeys else None),)
     origins = [origin for source in inputs for origin in source.origins]
     if changes_keys(step, dict(zip(step.inputs, inputs, strict=True))):
         origins = [replace(origin, since=step.name) for origin in origins]

@@ -8,7 +8,7 @@ from partitioning.model.graph import Step
 from partitioning.model.placement import GATHERED, KeyHash
 from partitioning.model.reasons import MovesAlong, PlacedOtherwise, Unplaced
 from partitioning.planning.exchanges.estimates import total
-from partitioning.planning.exchanges.placements import Origin, Placed
+from partitioning.planning.exchanges.placements import Placed, PlacementOrigin
 from partitioning.planning.exchanges.regions import Node, Solution
 
 
@@ -46,5 +46,5 @@ def _staying(steps: Mapping[str, Step], placed: Mapping[str, Placed], solution: 
     return [name for name in clean if name not in moving]
 
 
-def _clean(placed: Placed, key_hash: KeyHash) -> list[Origin]:
+def _clean(placed: Placed, key_hash: KeyHash) -> list[PlacementOrigin]:
     return [origin for origin in placed.origins if origin.lies(key_hash)]

@@ -11,7 +11,7 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op
 from partitioning.model.schemes import Scheme
-from partitioning.planning.stages.waves import Part
+from partitioning.planning.stages.waves import StageOutline
 from partitioning.values import Value
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Choice(Value, frozen=True):
     partitioner: PartitionerRef | str | None
 
 
-def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> tuple[Choice, ...]:
+def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutline]) -> tuple[Choice, ...]:
     """The choice for each part. Settings win over the pipeline, and what names a stage or a step of it over the rest.
 
     Raises Refused, with all findings, for names that are no stage's or step's and for steps of one stage that
@@ -58,7 +58,9 @@ def chosen_schemes(pipeline: Pipeline, settings: Settings) -> tuple[Scheme, ...]
     return tuple(scheme for scheme in named if scheme is not None)
 
 
-def _one(noun: str, by_name: Mapping[str, T], names: Sequence[str], part: Part, findings: list[Finding]) -> Iterator[T]:
+def _one(
+    noun: str, by_name: Mapping[str, T], names: Sequence[str], part: StageOutline, findings: list[Finding]
+) -> Iterator[T]:
     """What is chosen for a part under any of its names; a finding if that differs."""
     chosen = {name: by_name[name] for name in names if name in by_name}
     if len({str(choice) for choice in chosen.values()}) > 1:
@@ -75,7 +77,7 @@ def _one(noun: str, by_name: Mapping[str, T], names: Sequence[str], part: Part, 
     yield from list(chosen.values())[:1]
 
 
-def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[Part]) -> Iterator[Finding]:
+def _unknown(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutline]) -> Iterator[Finding]:
     steps = [step for part in parts for step in part.steps]
     known = {part.name for part in parts} | {step.name for step in steps}
     combines = {step.name for step in steps if step.op is Op.COMBINE}

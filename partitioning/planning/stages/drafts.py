@@ -22,7 +22,7 @@ from partitioning.planning.stages.choices import Choice
 from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
 from partitioning.planning.stages.ranges import unfit
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
-from partitioning.planning.stages.waves import Part, Read, ReadKind, Waves
+from partitioning.planning.stages.waves import ReadKind, StageOutline, StageRead, Waves
 from partitioning.values import Value, replace
 
 P = ParamSpec("P")
@@ -36,7 +36,7 @@ class Draft(Value, frozen=True):
     steps lie. `wants` is how many partitions it wants of an exchange. Later stages go by its `natural` count.
     """
 
-    part: Part
+    part: StageOutline
     choice: Choice
     task_count: TaskCount
     owners: tuple[tuple[int, ...], ...] | None
@@ -61,7 +61,7 @@ class Draft(Value, frozen=True):
         return Placement(key, key_hash.key_format, key_hash.hash, self.cosets)
 
 
-class Basis(Value, frozen=True):
+class StageContext(Value, frozen=True):
     """What plans are made from, beside the pipeline: changed counts, the last published plan with its figures, and
     what the batch reads of each stream, as it is `planned`."""
 
@@ -73,7 +73,7 @@ class Basis(Value, frozen=True):
 
 
 def drafts(
-    graph: Graph, waves: Waves, chosen: Sequence[Choice], basis: Basis, findings: list[Finding]
+    graph: Graph, waves: Waves, chosen: Sequence[Choice], basis: StageContext, findings: list[Finding]
 ) -> tuple[Draft, ...]:
     """A draft of each part. What is refused goes to `findings`, and the part then has one coset."""
     drafter = _Drafter(graph, waves, basis, findings)
@@ -81,7 +81,7 @@ def drafts(
 
 
 class _Drafter:
-    def __init__(self, graph: Graph, waves: Waves, basis: Basis, findings: list[Finding]) -> None:
+    def __init__(self, graph: Graph, waves: Waves, basis: StageContext, findings: list[Finding]) -> None:
         self._keys = keys_of(graph)
         self._streams = {stream.name: stream for stream in graph.streams}
         self._moved = waves.moved
@@ -94,7 +94,7 @@ class _Drafter:
         for task, figures in (basis.statistics.tasks if basis.statistics else {}).items():
             self._figures.setdefault(task.stage, {})[task.task] = figures
 
-    def draft(self, part: Part, choice: Choice) -> Draft:
+    def draft(self, part: StageOutline, choice: Choice) -> Draft:
         keeps = any(step.keyed or step.name in self._leaving for step in part.steps)
         lying = {read: self._lying(read) for read in part.reads}
         feeding = [self._homes[read.step].natural for read in part.reads if read.kind is not ReadKind.STREAM]
@@ -125,7 +125,7 @@ class _Drafter:
             self._homes.setdefault(name, draft)
         return draft
 
-    def _lying(self, read: Read) -> Placement:
+    def _lying(self, read: StageRead) -> Placement:
         """Where what a part reads lies; an exchange without a count of its own lies in 0 partitions for now."""
         match read.kind:
             case ReadKind.RESULT:
@@ -138,7 +138,12 @@ class _Drafter:
                 return Placement(stream.key, stream.key_format, stream.hash, stream.partitions)
 
     def _task_count(
-        self, part: Part, choice: Choice, scheme: Scheme, lying: Mapping[Read, Placement], feeding: Sequence[int]
+        self,
+        part: StageOutline,
+        choice: Choice,
+        scheme: Scheme,
+        lying: Mapping[StageRead, Placement],
+        feeding: Sequence[int],
     ) -> TaskCount:
         if not scheme.keeps_keys:
             counts = [placement.partitions or None for placement in lying.values()]
@@ -161,21 +166,23 @@ class _Drafter:
             )
         return count
 
-    def _in_ranges(self, part: Part, choice: Choice, count: TaskCount) -> TaskCount:
+    def _in_ranges(self, part: StageOutline, choice: Choice, count: TaskCount) -> TaskCount:
         """The number of tasks, once the streams that the part reads are dealt in ranges."""
         streams = [self._streams[read.step] for read in part.reads if read.kind is ReadKind.STREAM]
         if findings := tuple(unfit(part, choice, streams)):
             raise Refused(*findings)
         return with_ranges(count, [part for stream in streams for part in self._basis.planned[stream.name]])
 
-    def _count(self, read: Read, lying: Placement) -> int | None:
+    def _count(self, read: StageRead, lying: Placement) -> int | None:
         """The partition count that a part goes by: of a result that without the factor of the stage that left it."""
         if read.kind is ReadKind.RESULT:
             return self._homes[read.step].natural
         over = self._basis.changeovers.get(read.step) if read.kind is ReadKind.STREAM else None
         return over.count if over else lying.partitions or None
 
-    def _dealt(self, part: Part, choice: Choice, count: TaskCount, lying: Mapping[Read, Placement]) -> Shares:
+    def _dealt(
+        self, part: StageOutline, choice: Choice, count: TaskCount, lying: Mapping[StageRead, Placement]
+    ) -> Shares:
         if count.gathered:
             what = f"its records are all needed together, so {choice.partitioner} has nothing to deal"
             raise Refused(

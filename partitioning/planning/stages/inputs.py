@@ -12,11 +12,11 @@ from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInpu
 from partitioning.model.reasons import CountChange
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.stages.drafts import Basis, Draft
+from partitioning.planning.stages.drafts import Draft, StageContext
 from partitioning.planning.stages.placed_by import apart, keys_of
 from partitioning.planning.stages.states import States
 from partitioning.planning.stages.task_counts import exchange_count
-from partitioning.planning.stages.waves import Read, ReadKind
+from partitioning.planning.stages.waves import ReadKind, StageRead
 from partitioning.values import replace
 
 
@@ -24,7 +24,7 @@ class Inputs:
     """The inputs of all stages. Exchanges have as many partitions as the stages that read them want."""
 
     def __init__(
-        self, graph: Graph, cuts: Mapping[str, Cut], drawn: Sequence[Draft], basis: Basis, states: States
+        self, graph: Graph, cuts: Mapping[str, Cut], drawn: Sequence[Draft], basis: StageContext, states: States
     ) -> None:
         self._streams = {stream.name: stream for stream in graph.streams}
         self._steps = {step.name: step for step in graph.steps}
@@ -43,7 +43,7 @@ class Inputs:
                 wants.setdefault(over.exchange, []).append(draft.cosets)
         self._counts = {name: exchange_count(wanted) for name, wanted in wants.items()}
 
-    def moving(self, read: Read, draft: Draft) -> Changeover | None:
+    def moving(self, read: StageRead, draft: Draft) -> Changeover | None:
         """The changeover of a stream, if a stage cannot read it before records have moved."""
         over = self._changeover(read)
         if over is None or not draft.task_count.scheme.keeps_keys or over.lies(draft.cosets, keeps=draft.keeps):
@@ -121,10 +121,10 @@ class Inputs:
                     about(change=over.change, cosets=draft.cosets, shared=over.shared),
                 )
 
-    def _changeover(self, read: Read) -> Changeover | None:
+    def _changeover(self, read: StageRead) -> Changeover | None:
         return self._changeovers.get(read.name) if read.kind is ReadKind.STREAM else None
 
-    def _of_stream(self, read: Read, draft: Draft) -> Iterator[Input]:
+    def _of_stream(self, read: StageRead, draft: Draft) -> Iterator[Input]:
         stream, over = self._streams[read.name], self._changeover(read)
         whole = StreamInput(read.name, self._stream(read.name), stream.partitions, stream.null_keys)
         if over is None:

@@ -13,7 +13,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.stages.choices import Choice, choices, chosen_schemes
-from partitioning.planning.stages.waves import Part, waves
+from partitioning.planning.stages.waves import StageOutline, waves
 from partitioning.values import replace
 
 
@@ -42,7 +42,7 @@ def spread(pipeline: Pipeline, settings: Settings, statistics: Statistics) -> Gr
     return replace(graph, steps=steps)
 
 
-def unfit(part: Part, choice: Choice, streams: Sequence[Stream]) -> Iterator[Finding]:
+def unfit(part: StageOutline, choice: Choice, streams: Sequence[Stream]) -> Iterator[Finding]:
     """What keeps a part that was given a scheme `records` from that: `streams` are those that it reads."""
     where, scheme = f"stage {part.name}", choice.scheme
     keyed = [step for step in part.steps if step.keyed]

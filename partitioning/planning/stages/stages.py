@@ -21,7 +21,7 @@ from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages import upserts
 from partitioning.planning.stages.choices import choices
-from partitioning.planning.stages.drafts import Basis, Draft, drafts
+from partitioning.planning.stages.drafts import Draft, StageContext, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
 from partitioning.planning.stages.states import Kept, States
@@ -74,7 +74,7 @@ def cut(
         raise Refused(*findings, *refusal.findings) from None
     planned = {stream.name: stream.partitions for stream in streams}
     states = States(published, kept, anew, settings.begin_anew, named or pipeline.name, day_end)
-    basis = Basis(changeovers(graph.streams, ends), published, statistics, batch, planned)
+    basis = StageContext(changeovers(graph.streams, ends), published, statistics, batch, planned)
     drawn = drafts(graph, in_waves, chosen, basis, findings)
     inputs = Inputs(graph, in_waves.moved, drawn, basis, states)
     stages = _stages(graph, drawn, inputs, results, findings, planned, published)

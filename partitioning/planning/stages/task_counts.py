@@ -13,7 +13,7 @@ from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, InRanges, On
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind, tasks
 from partitioning.numbers import TASKS
 from partitioning.planning.exchanges.placements import gathers
-from partitioning.planning.stages.waves import Part
+from partitioning.planning.stages.waves import StageOutline
 from partitioning.sections import many
 from partitioning.values import Value, replace
 
@@ -44,7 +44,7 @@ class TaskCount(Value, frozen=True):
 
 
 def task_count(
-    part: Part, scheme: Scheme, counts: Sequence[int | None], feeding: Sequence[int], *, named: bool
+    part: StageOutline, scheme: Scheme, counts: Sequence[int | None], feeding: Sequence[int], *, named: bool
 ) -> TaskCount:
     """L of a part whose inputs have these partition counts.
 
@@ -87,7 +87,7 @@ def with_ranges(count: TaskCount, read: Sequence[PlannedPartition]) -> TaskCount
     return replace(count, cosets=cosets)
 
 
-def _gathered(part: Part, steps: tuple[str, ...], scheme: Scheme, *, named: bool) -> TaskCount:
+def _gathered(part: StageOutline, steps: tuple[str, ...], scheme: Scheme, *, named: bool) -> TaskCount:
     if named and scheme not in (COGROUP, tasks(1)):
         who = f"{' and '.join(steps)} {'needs' if len(steps) == 1 else 'need'}"
         what = f"{who} all records in one task, but the scheme is {scheme}"

@@ -25,7 +25,7 @@ class ReadKind(Enum):
     RESULT = auto()
 
 
-class Read(Value, frozen=True):
+class StageRead(Value, frozen=True):
     """What a part reads: `name` of a kind, holding the records of the stream or step `step`."""
 
     name: str
@@ -33,11 +33,11 @@ class Read(Value, frozen=True):
     step: str
 
 
-class Part(Value, frozen=True):
+class StageOutline(Value, frozen=True):
     """A stage without its tasks: the steps that hang together in one wave, and what they read."""
 
     wave: int
-    reads: tuple[Read, ...]
+    reads: tuple[StageRead, ...]
     steps: tuple[Step, ...]
 
     @property
@@ -49,7 +49,7 @@ class Part(Value, frozen=True):
 class Waves(Value, frozen=True):
     """The parts in wave order, the cut of each exchange by its name, and the graph of the parts' steps."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StageOutline, ...]
     moved: Mapping[str, Cut]
     graph: Graph
 
@@ -82,7 +82,7 @@ def waves(graph: Graph, cuts: Sequence[Cut]) -> Waves:
     return Waves(tuple(edges.parts()), edges.named, edges.graph)
 
 
-def _read_twice(parts: Iterable[Part]) -> set[str]:
+def _read_twice(parts: Iterable[StageOutline]) -> set[str]:
     """What some part reads in two forms."""
     twice: set[str] = set()
     for part in parts:
@@ -115,7 +115,7 @@ def _renamed(graph: Graph, cuts: Sequence[Cut], both: Collection[str]) -> tuple[
 
 
 # A step, or what is read in some wave.
-Node = str | tuple[int, Read]
+Node = str | tuple[int, StageRead]
 
 
 class _Edges:
@@ -135,12 +135,12 @@ class _Edges:
         ]
         self._places = {source: place for place, source in enumerate(listed)}
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StageOutline]:
         """The parts in wave order, then in that of what they read."""
         parts = [self._part(group) for group in _hanging_together(self._links())]
         return sorted(parts, key=lambda part: (part.wave, self._place(part.reads[0])))
 
-    def _place(self, read: Read) -> int:
+    def _place(self, read: StageRead) -> int:
         """Where it stands among all that can be read: streams, then exchanges, then results, as declared."""
         if read.kind == ReadKind.RESULT:
             return len(self._places) + self._declared[read.step]
@@ -150,25 +150,25 @@ class _Edges:
         """What hangs together, two by two."""
         for name in (*(cut.source for cut in self.named.values()), *self._written):
             if name not in self._steps:
-                stream = (0, Read(name, ReadKind.STREAM, name))
+                stream = (0, StageRead(name, ReadKind.STREAM, name))
                 yield stream, stream
         for step in self._steps.values():
             for name in step.inputs:
                 yield step.name, self._node(name, step.name)
 
-    def _part(self, group: Sequence[Node]) -> Part:
+    def _part(self, group: Sequence[Node]) -> StageOutline:
         steps = sorted((node for node in group if isinstance(node, str)), key=self._declared.__getitem__)
         reads = sorted((node[1] for node in group if not isinstance(node, str)), key=self._place)
         wave = self._wave[steps[0]] if steps else 0
-        return Part(wave, tuple(reads), tuple(self._steps[name] for name in steps))
+        return StageOutline(wave, tuple(reads), tuple(self._steps[name] for name in steps))
 
     def _node(self, name: str, reader: str) -> Node:
         here = self._wave[reader]
         if (name, reader) in self._crossed:
-            return here, Read(self._crossed[name, reader], ReadKind.EXCHANGE, name)
+            return here, StageRead(self._crossed[name, reader], ReadKind.EXCHANGE, name)
         if name not in self._steps:
-            return here, Read(name, ReadKind.STREAM, name)
-        return name if self._wave[name] == here else (here, Read(f"{name}.result", ReadKind.RESULT, name))
+            return here, StageRead(name, ReadKind.STREAM, name)
+        return name if self._wave[name] == here else (here, StageRead(f"{name}.result", ReadKind.RESULT, name))
 
     def _earliest(self) -> dict[str, int]:
         """The largest number of exchanges on a path to each step."""
