@@ -1,6 +1,6 @@
 """Samza's own groupings of stream partitions into tasks, for people who come from there and compare.
 
-Nothing is planned by them. What they do to keys, and what Coset does instead, is in `docs/guide/coming-from.md`.
+Nothing is planned by them. What they do to keys, and what Coset does instead, is in `docs/internals/samza.md`.
 """
 
 from __future__ import annotations

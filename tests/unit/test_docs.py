@@ -46,6 +46,13 @@ def test_links_lead_to_files_and_headings_that_are_there() -> None:
     assert broken == []
 
 
+def test_the_index_names_each_page_with_the_question_that_opens_it() -> None:
+    named = dict(re.findall(r"^\| \[.*?\]\((.*?\.md)\) \| (.*?) \|$", (DOCS / "README.md").read_text(), re.M))
+    pages = {page for page in PAGES if page.startswith(("guide/", "internals/"))}
+    assert set(named) == pages
+    assert [page for page in sorted(pages) if not (DOCS / page).read_text().split("\n\n")[1].startswith("*")] == []
+
+
 def _prose(page: Path) -> str:
     """The page without its code, in which brackets mean other things."""
     return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S))
