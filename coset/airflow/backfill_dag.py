@@ -19,15 +19,13 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 from coset.airflow.batch_dag import (
     ANYWHERE,
     BACKFILL,
-    audit,
-    check,
+    batch_tasks,
     check_waves,
     docs_folder,
     failures,
     groups_given,
     plan_params,
     planned_as,
-    run_wave,
     store_root,
 )
 from coset.airflow.hours_sensor import HoursSensor
@@ -35,6 +33,7 @@ from coset.airflow.places import Places
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps
 from coset.batches.backfills.hours import Hours
+from coset.batches.step_list import PLAN, steps_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Resume
@@ -74,11 +73,11 @@ def coset_backfill_dag(
     ) as dag:
         waves = most_waves(pipeline, settings)
         planned = _plan_task(pipeline, settings, places, waves)
-        run = [run_wave(planned, places, wave, groups_at_once) for wave in range(waves)]
-        batch, number = planned["batch"], planned["backfill"]
+        batch = batch_tasks(steps_of(backfill=True), pipeline, planned, places, waves, groups_at_once)
+        number = planned["backfill"]
         then, compared = _then_task(pipeline, number), _compare_task(pipeline, number)
         waiting = [HoursSensor(task_id="in_hours", hours=Hours.parse(window))] if window else []
-        chain(_preview_task(pipeline, settings), *waiting, planned, *run, audit(batch), check(batch), then)
+        chain(_preview_task(pipeline, settings), *waiting, *batch, then)
         chain(then, [_next_run(dag.dag_id, then), compared])
         approve = _approval(pipeline, compared)
         shown = compared["backfill"], compared["digest"], compared["decided"]
@@ -142,7 +141,7 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
 
 
 def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
-    @task
+    @task(task_id=PLAN.name)
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Begin the backfill, or go on with it: plan its next batch."""
         from coset.batches.backfills import pieces  # noqa: PLC0415

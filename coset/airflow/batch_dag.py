@@ -1,14 +1,14 @@
-"""From a pipeline to its Airflow DAG: plan → waves of task groups → audit → check → publish → report."""
+"""From a pipeline to its Airflow DAG, which has a task for each step of a batch."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
@@ -20,6 +20,17 @@ from coset.airflow.shown import remember, say, say_page, shown
 from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import steps
 from coset.batches.ref import BatchRef
+from coset.batches.step_list import (
+    PLAN,
+    BatchStep,
+    OfBatch,
+    OfPipeline,
+    Planning,
+    RunWaves,
+    Surroundings,
+    Trigger,
+    steps_of,
+)
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import BackfillAsking, Command, Run, Then
@@ -35,8 +46,10 @@ _LABEL = "{{ task.name }}"
 # Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
 LIVE_PRIORITY = 100
 ANYWHERE: Places = {}
-# Waves without groups are skipped; if planning is, so is all that follows.
-AFTER_A_WAVE = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
+_TRIGGERS = {
+    Trigger.ALL_SUCCEEDED: TriggerRule.ALL_SUCCESS,
+    Trigger.ONE_SUCCEEDED_NONE_FAILED: TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+}
 
 
 def coset_dag(
@@ -70,23 +83,62 @@ def coset_dag(
     ) as dag:
         waves = most_waves(pipeline, settings)
         planned = _plan_task(pipeline, settings, places, waves)
-        ref = planned["batch"]
-        run = [run_wave(planned, places, wave) for wave in range(waves)]
-        after = [_clean_task(pipeline)] if clean else []
-        chain(*run, audit(ref), check(ref), publish(ref), report(ref), *after)
+        chain(*batch_tasks(steps_of(clean=clean), pipeline, planned, places, waves))
     return dag
 
 
-def run_wave(planned: Any, places: Places, wave: int, at_once: int | None = None) -> Any:
+def batch_tasks(
+    listed: Iterable[BatchStep],
+    pipeline: Pipeline,
+    planned: Any,
+    places: Places,
+    waves: int,
+    at_once: int | None = None,
+) -> Iterator[Any]:
+    """The tasks of a batch's steps, in their order: `planned` for planning, one for each wave, one for each other."""
+    for step in listed:
+        match step.does:
+            case Planning():
+                yield planned
+            case RunWaves():
+                yield from (_run_wave(step, planned, places, wave, at_once) for wave in range(waves))
+            case OfBatch():
+                yield _batch_task(step, step.does)(planned["batch"])
+            case OfPipeline():
+                yield _pipeline_task(step, step.does, pipeline)()
+            case _:
+                assert_never(step.does)
+
+
+def _batch_task(step: BatchStep, does: OfBatch) -> Any:
+    @task(task_id=step.name, trigger_rule=_TRIGGERS[step.trigger], doc_md=step.what)
+    def perform(ref: dict[str, str]) -> None:
+        with failures():
+            said = does.perform(BatchRef(**ref), Surroundings(docs_folder(), shown()))
+            say_page(said) if does.page else say(said)
+
+    return perform
+
+
+def _pipeline_task(step: BatchStep, does: OfPipeline, pipeline: Pipeline) -> Any:
+    @task(task_id=step.name, trigger_rule=_TRIGGERS[step.trigger], doc_md=step.what)
+    def perform() -> None:
+        with failures():
+            say(does.do(pipeline, store_root()))
+
+    return perform
+
+
+def _run_wave(step: BatchStep, planned: Any, places: Places, wave: int, at_once: int | None) -> Any:
     """A task for each group of a wave, so many at once. It starts when the wave before has ended; either may be
     empty."""
     most = {} if at_once is None else {"max_active_tis_per_dag": at_once}
     if wave == 0:
-        return TaskGroupOperator.partial(task_id="run", map_index_template=_LABEL, **most).expand_kwargs(planned)
+        return TaskGroupOperator.partial(task_id=step.name, map_index_template=_LABEL, **most).expand_kwargs(planned)
     # Airflow maps over what a task returns, and over nothing else that it leaves.
     groups = _groups_task(places, wave)(planned["batch"])
-    named = {"task_id": f"run_wave_{wave}", "map_index_template": _LABEL}
-    return TaskGroupOperator.partial(**named, trigger_rule=AFTER_A_WAVE, **most).expand_kwargs(groups)
+    named = {"task_id": f"{step.name}_wave_{wave}", "map_index_template": _LABEL}
+    return TaskGroupOperator.partial(**named, trigger_rule=_TRIGGERS[step.trigger], **most).expand_kwargs(groups)
 
 
 def plan_params(settings: Settings) -> dict[str, Param]:
@@ -146,7 +198,7 @@ def _params(settings: Settings) -> dict[str, Param]:
 
 
 def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: int) -> Any:
-    @task
+    @task(task_id=PLAN.name)
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Plan the next batch, or take up the open one; skip the rest if there is nothing to do."""
         with failures():
@@ -179,47 +231,6 @@ def groups_given(ref: BatchRef, places: Places, wave: int) -> list[dict[str, Any
         {"batch": asdict(ref), "group": group.group, "name": steps.label(group), **placed(group, places)}
         for group in steps.groups_of_wave(ref, wave)
     ]
-
-
-@task(trigger_rule=AFTER_A_WAVE)
-def audit(ref: dict[str, str]) -> None:
-    """Make the audit tables from the receipts of all groups."""
-    with failures():
-        say(steps.audit(BatchRef(**ref)))
-
-
-@task
-def check(ref: dict[str, str]) -> None:
-    """Let Great Expectations judge the audit tables and the rows, and decide."""
-    with failures():
-        say(steps.check(BatchRef(**ref), docs_folder()))
-
-
-@task
-def publish(ref: dict[str, str]) -> None:
-    """Make rows and offsets visible together."""
-    with failures():
-        say(steps.publish(BatchRef(**ref)))
-
-
-@task
-def report(ref: dict[str, str]) -> None:
-    """Print what was read, decided and published, and where the Data Docs are."""
-    with failures():
-        say_page(steps.report(BatchRef(**ref), docs_folder(), shown()))
-
-
-def _clean_task(pipeline: Pipeline) -> Any:
-    @task
-    def clean() -> None:
-        """Remove the files of decided batches that no verdict names."""
-        from coset.batches.sweeping import sweep  # noqa: PLC0415  Airflow parses this file
-        from partitioning.documents.stores import store_at  # noqa: PLC0415
-
-        with failures():
-            say(f"Removed {sweep(pipeline, store_at(store_root()))}")
-
-    return clean()
 
 
 @contextmanager

@@ -1,7 +1,4 @@
-"""The interpreter: what is to be done for a batch, as a list, and who does it, one after the other.
-
-The command line and tests run this list; the Airflow DAG has a task for each entry of it.
-"""
+"""The interpreter: does the steps of a batch one after the other, for whoever has no Airflow."""
 
 from __future__ import annotations
 
@@ -13,74 +10,53 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import assert_never
 
-from coset.batches import steps
 from coset.batches.pace import Pace, Unbound
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
-from coset.batches.turns import CHECK, Turns, group_work
+from coset.batches.step_list import OfBatch, OfPipeline, Planning, RunWaves, Surroundings, steps_of
+from coset.batches.turns import Turns, group_work
 from partitioning.errors import CosetError, Refused, docs_unwritten
 from partitioning.model.backfill import pipeline_of
 from partitioning.model.failure import together
 from partitioning.model.plan import Plan
-from partitioning.values import Value
-
-
-class RunWave(Value, frozen=True):
-    """Run these task groups, in any order or at once: none reads what another of them leaves."""
-
-    wave: int
-    groups: tuple[int, ...]
-
-
-class Audit(Value, frozen=True):
-    """Make the audit tables from the receipts."""
-
-
-class Check(Value, frozen=True):
-    """Let Great Expectations judge, and decide."""
-
-
-class Publish(Value, frozen=True):
-    """Make rows and offsets visible together."""
-
-
-Step = RunWave | Audit | Check | Publish
 
 # Shows that something is being done, by its name, then the words that were put into the list.
 Show = Callable[[str], AbstractContextManager[list[str]]]
 
 
-def steps_of(plan: Plan) -> tuple[Step, ...]:
-    """What is to be done for a planned batch, in this order; that of a backfill is not published by itself."""
-    publish = () if pipeline_of(plan.pipeline) else (Publish(),)
-    return (*(RunWave(wave, groups) for wave, groups in enumerate(plan.waves)), Audit(), Check(), *publish)
+def run_batch(
+    batch: BatchRef,
+    runner: Runner,
+    docs: Path,
+    show: Show,
+    pace: Pace | None = None,
+    show_page: Callable[[str], None] | None = None,
+) -> None:
+    """Do all that is to be done for a planned batch. What is done already is found done.
 
-
-def run_batch(batch: BatchRef, runner: Runner, docs: Path, show: Show, pace: Pace | None = None) -> None:
-    """Do all that is to be done for a batch. What is done already is found done.
-
-    Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Raises what a
-    step raises; of a wave, the findings of all its groups; and Refused, before anything runs, if Data Docs could not be
-    written into the folder `docs`.
+    Whoever runs the same batch meanwhile is given a share of it. With a `pace` its groups start by that. Without
+    `show_page` no page is made. Raises what a step raises; of a wave, the findings of all its groups; and Refused,
+    before anything runs, if Data Docs could not be written into the folder `docs`.
     """
     ledger, plan = batch.load()
     _check_docs(docs)
-    turns = Turns(ledger, plan)
-    for step in steps_of(plan):
-        match step:
-            case RunWave(_, groups):
-                _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
-            case Audit():
-                with show("audit") as said:
-                    said.append(steps.audit(batch))
-            case Check():
-                with show("check") as said, turns.turn(CHECK, wait=True):
-                    said.append(steps.check(batch, docs))
-            case Publish():
-                with show("publish") as said:
-                    said.append(steps.publish(batch))
+    turns, around = Turns(ledger, plan), Surroundings(docs)
+    for step in steps_of(backfill=pipeline_of(plan.pipeline) is not None):
+        match step.does:
+            case Planning() | OfPipeline():
+                # Done by whoever has the pipeline.
+                pass
+            case RunWaves():
+                for groups in plan.waves:
+                    _run_wave(batch, plan, groups, runner, turns, show, pace or Unbound())
+            case OfBatch(page=True) as does:
+                if show_page is not None:
+                    show_page(does.perform(batch, around, turns))
+            case OfBatch() as does:
+                with show(step.name) as said:
+                    said.append(does.perform(batch, around, turns))
             case _:
-                assert_never(step)
+                assert_never(step.does)
 
 
 def _run_wave(

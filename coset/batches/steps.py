@@ -213,6 +213,13 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
     )
 
 
+def clean(pipeline: Pipeline, store_root: str) -> str:
+    """Remove the files of decided batches that no verdict names."""
+    from coset.batches.sweeping import sweep  # noqa: PLC0415
+
+    return f"Removed {sweep(pipeline, store_at(store_root))}"
+
+
 def _failed(ledger: Ledger, planned: Plan, shown: Shown) -> Iterator[str]:
     """What the checks of the last attempt found, if they failed."""
     last = ledger.attempt(planned.batch) - 1

@@ -29,9 +29,6 @@ BEAT_SECONDS = 3.0
 SILENT_SECONDS = 12.0
 
 
-CHECK = "check"
-
-
 def group_work(number: int) -> str:
     """What running a task group is called here."""
     return f"group-{number}"
@@ -78,7 +75,7 @@ class Turns:
 
     @contextmanager
     def turn(self, work: str, *, wait: bool) -> Iterator[bool]:
-        """Have the turn at a piece of work, as `group_work` and CHECK name it.
+        """Have the turn at a piece of work, as `group_work` or a step of the batch names it.
 
         It gives False if another has it and is not waited for, or no longer.
         """

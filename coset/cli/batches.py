@@ -13,6 +13,7 @@ from coset.batches import compaction, publication, steps
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
+from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
 from coset.cli import pipelines, plans
 from coset.cli.output import check_reason, console, say, show, show_json, show_page, step
@@ -46,10 +47,8 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
             ref, sentence = _plan(pipeline, root, options)
             if ref is None:
                 break
-            run_batch(ref, runner, options.docs, step)
+            run_batch(ref, runner, options.docs, step, show_page=None if as_json else _show_report)
             done.append(_outcome(*ref.load()))
-            if not as_json:
-                show_page(f"{steps.report(ref, options.docs)}\n")
     if as_json:
         show_json({"sentence": sentence, "batches": done})
     elif not done or until_done:
@@ -119,8 +118,12 @@ def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: boo
         show(*(map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"]))
 
 
+def _show_report(page: str) -> None:
+    show_page(f"{page}\n")
+
+
 def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef | None, str]:
-    with step("plan") as said:
+    with step(PLAN.name) as said:
         ref, sentence = steps.plan(pipeline, root, options.settings, again=options.again)
         said.append(sentence)
     if ref is not None:

@@ -159,6 +159,45 @@ def test_a_dag_sweeps_after_its_report_if_it_is_asked_to(airflow: Path) -> None:
     assert tasks == TASKS | {"report": {"clean"}, "clean": set()}
 
 
+def test_a_step_that_is_listed_is_a_task_of_both_dags(airflow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coset.airflow import coset_backfill_dag, coset_dag
+    from coset.batches import step_list
+    from coset.batches.step_list import BatchStep, OfBatch, steps_of
+    from dags.pipelines.tail_activity import pipeline
+
+    at = [step.name for step in step_list.STEPS].index("check")
+    extra = BatchStep("weigh", "Weigh it.", OfBatch(lambda batch, _: f"weighed {batch.digest}"))
+    monkeypatch.setattr(step_list, "STEPS", (*step_list.STEPS[:at], extra, *step_list.STEPS[at:]))
+    live, again = coset_dag(pipeline, clean=True), coset_backfill_dag(pipeline)
+    for dag, listed in ((live, steps_of(clean=True)), (again, steps_of(backfill=True))):
+        assert {step.name for step in listed} <= set(dag.task_ids)
+        assert dag.get_task("weigh").upstream_task_ids == {"audit", "plan"}
+        assert dag.get_task("weigh").downstream_task_ids == {"check"}
+        assert dag.get_task("weigh").doc_md == "Weigh it."
+    assert set(live.task_ids) == {step.name for step in step_list.STEPS} | {"groups_of_wave_1", "run_wave_1"}
+
+
+def test_a_task_takes_the_turn_that_its_step_takes(
+    airflow: Path, s3: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dataclasses import asdict
+
+    from coset.batches import steps
+    from dags.tail_activity import dag
+    from tests.small import small_batch
+
+    batch = small_batch()
+
+    def check(*_: object) -> str:
+        return f"in turn: {[entry.key for entry in batch.ledger.store.list('sums/turns/')]}"
+
+    monkeypatch.setattr(steps, "check", check)
+    judge: Any = dag.get_task("check")
+    judge.python_callable(asdict(batch.ref))
+    assert f"in turn: ['{batch.ledger.key('turns', 0, 'check')}']" in capsys.readouterr().out
+    assert not list(batch.ledger.store.list("sums/turns/"))
+
+
 def test_a_dag_has_waves_for_the_levels_of_unifiers_that_its_schemes_can_need(airflow: Path) -> None:
     from coset.airflow.batch_dag import coset_dag
 

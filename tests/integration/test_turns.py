@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
+from coset.batches import step_list
 from coset.batches.interpreter import run_batch
+from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.batches.step_list import BatchStep, OfBatch
 from coset.batches.turns import Turn, Turns, group_work
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import encode
@@ -136,3 +139,24 @@ def test_a_turn_that_nobody_wrote_is_refused(batch: SmallBatch) -> None:
     batch.ledger.store.put(batch.ledger.key("turns", 0, WORK), b"{}")
     with pytest.raises(Refused, match="turns/0/group-0"):
         take(turns(batch))
+
+
+def test_all_steps_that_are_listed_are_done_in_their_order_and_turn(
+    batch: SmallBatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def turns_taken(ref: BatchRef, _: object) -> str:
+        return str([entry.key for entry in ref.load()[0].store.list("sums/turns/")])
+
+    extra = BatchStep("weigh", "Say whose turn it is.", OfBatch(turns_taken, turn="weigh"))
+    monkeypatch.setattr(step_list, "STEPS", (*step_list.STEPS, extra))
+    shown, pages = list[tuple[str, list[str]]](), list[str]()
+
+    def show(name: str) -> nullcontext[list[str]]:
+        shown.append((name, []))
+        return nullcontext(shown[-1][1])
+
+    with Local(processes=1) as runner:
+        run_batch(batch.ref, runner, tmp_path, show, show_page=pages.append)
+    assert [name for name, _ in shown] == ["run group 0", "run group 1", "audit", "check", "publish", "weigh"]
+    assert shown[-1][1] == [f"['{batch.ledger.key('turns', 0, 'weigh')}']"]
+    assert [page.partition("\n")[0] for page in pages] == ["## sums, batch 0"]
