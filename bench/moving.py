@@ -35,7 +35,7 @@ from coset.cli.output import console
 from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
-from spark_jobs.hashing import placement_hashes
+from spark_jobs.engine.hashing import placement_hashes
 
 _PARTITIONS, _PLACED, _REKEYED, _USERS = 8, 900_000, 100_000, 50_000
 _RUNS = 3

@@ -27,11 +27,11 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.planning.planner import plan_batch
+from spark_jobs.engine.intake import Inspect, Proved
+from spark_jobs.engine.kernel import run_orders
+from spark_jobs.engine.proof import SAMPLED
 from spark_jobs.group import pieces, work
-from spark_jobs.intake import Inspect, Proved
-from spark_jobs.kernel import run_orders
-from spark_jobs.proof import SAMPLED
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 
 
 class Unproved:

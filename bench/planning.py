@@ -27,8 +27,8 @@ from partitioning.explain.explain import explain
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
+from partitioning.packed_rows import PackedRows
 from partitioning.planning.planner import plan_batch
-from partitioning.rows import PackedRows
 
 T = TypeVar("T")
 

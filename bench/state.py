@@ -41,7 +41,7 @@ from partitioning.documents.stores import store_at
 from partitioning.model.artefact import Role
 from partitioning.model.graph import Mode
 from partitioning.sections import size
-from spark_jobs.hashing import placement_hashes
+from spark_jobs.engine.hashing import placement_hashes
 
 _PARTITIONS, _OTHER = 8, 12
 _TOUCHED = 10_000

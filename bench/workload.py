@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.stores import store_at
-from spark_jobs.hashing import placement_hashes
+from spark_jobs.engine.hashing import placement_hashes
 
 SOURCE = "s3://landing/topics"
 STORE = "s3://coset"

@@ -22,7 +22,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, about
 from partitioning.kinds import Kind
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 
 _SCHEME = "tasks(12)"
 _WHY = "the demo shows it"

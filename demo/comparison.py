@@ -14,7 +14,7 @@ from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 
 _SHOWN = 6
 

@@ -3,7 +3,7 @@
 `murmur2` of the serialised key, made positive, is Kafka's (`Utils.murmur2` and
 `BuiltInPartitioner.partitionForKey` of kafka-clients 4.3.1). `java`, the key's hashCode without its sign, is
 Samza's (`KafkaUtil.getIntegerPartitionKey`). An import path names a function of the user's own (Apex: stream
-codec). The vectorised twin in `spark_jobs/hashing.py` is held against these in tests.
+codec). The vectorised twin in `spark_jobs/engine/hashing.py` is held against these in tests.
 """
 
 from __future__ import annotations

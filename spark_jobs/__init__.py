@@ -1,1 +1,1 @@
-"""What Spark runs and what reads and writes data: sources, kernel, audit, publication."""
+"""What Spark runs: its entry points; the engine, the SQL of steps and the layout of tables have rooms of their own."""

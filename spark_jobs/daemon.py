@@ -8,7 +8,7 @@ import spark_jobs.installed
 # isort: split
 from pyspark.daemon import manager
 
-import spark_jobs.preloaded  # noqa: F401
+import spark_jobs.engine.preloaded  # noqa: F401
 
 if __name__ == "__main__":
     manager()

@@ -22,15 +22,15 @@ from partitioning.model.graph import Step, quote
 from partitioning.model.order import Order
 from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
-from spark_jobs.arrays import mask
-from spark_jobs.functions import gave_strange_key
+from spark_jobs.engine.arrays import mask
+from spark_jobs.engine.functions import gave_strange_key
+from spark_jobs.engine.relations import Relations
+from spark_jobs.engine.tally import Tally
+from spark_jobs.engine.task_folder import task_folder
+from spark_jobs.engine.writers import Writers
 from spark_jobs.given import PLACE, Given, keys_given
-from spark_jobs.placing import COUNT, MARKS, ORDER
-from spark_jobs.relations import Relations
+from spark_jobs.row_routing import COUNT, MARKS, ORDER
 from spark_jobs.sql.database import connect
-from spark_jobs.tally import Tally
-from spark_jobs.task_folder import task_folder
-from spark_jobs.writers import Writers
 
 ANSWERS = pa.schema([(PLACE, pa.int32()), ("answer", pa.binary())])
 # The relation of the keys that the function was given.

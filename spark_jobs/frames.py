@@ -35,7 +35,7 @@ from partitioning.model.receipt import TaskReceipt
 from partitioning.values import replace
 from spark_jobs.finishing import ANSWERS, Answering, Finishing, finishing
 from spark_jobs.given import PLACE, ROW, Given, frame_schema, reading
-from spark_jobs.placing import MARKS, ORDER, Placing, dealing
+from spark_jobs.row_routing import MARKS, ORDER, Placing, dealing
 
 if TYPE_CHECKING:  # what it imports is only there where a server is used
     from pyspark.sql.connect.session import SparkSession as RemoteSession

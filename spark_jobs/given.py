@@ -16,8 +16,8 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.values import Value
-from spark_jobs.arrays import numbers
-from spark_jobs.table_schema import wider
+from spark_jobs.engine.arrays import numbers
+from spark_jobs.tables.table_schema import wider
 
 # Which task of a group a row is of, and where it is among all that this task left.
 PLACE = "@place"

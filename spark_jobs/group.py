@@ -26,7 +26,7 @@ from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many, size
-from spark_jobs.location import ENVIRONMENT
+from spark_jobs.engine.location import ENVIRONMENT
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
@@ -162,7 +162,7 @@ def answer(piece: bytes, memory: str = MEMORY) -> bytes:
 
     An error is one too, since Spark would try again in vain and bury the findings.
     """
-    from spark_jobs.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
+    from spark_jobs.engine.kernel import run_orders  # noqa: PLC0415  what it imports is large and not needed in the driver
 
     def run() -> Done:
         orders = [decode(Order, bytes(order), "order") for order in msgspec.json.decode(piece, type=list[msgspec.Raw])]

@@ -21,8 +21,8 @@ from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import MODULUS, PartitionReceipt, TaskReceipt, offset_digest
 from partitioning.planning.planner import plan_batch
-from spark_jobs.kernel import run_order
-from spark_jobs.sql.check import check_sql
+from spark_jobs.engine.kernel import run_order
+from spark_jobs.sql.column_check import check_sql
 from tests.landed import land_table
 
 VIEWS = pa.table({"k": [f"key-{n % 97}" for n in range(1500)], "v": list(range(1500))})

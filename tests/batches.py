@@ -23,7 +23,7 @@ from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.verdict import Judged
 from partitioning.planning.planner import plan_batch
-from spark_jobs.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import folder, table_schema
 
 NAME = "tails"
 RECORDS = 10

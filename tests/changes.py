@@ -37,7 +37,7 @@ from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.values import replace as with_values
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.branches import Branch, Wanted
 from tests.changing import NAMES, World, key_of, partition_in
 from tests.landed import land_file

@@ -22,7 +22,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_file
 from tests.running import run_and_publish, run_and_publish_unjudged
 

@@ -11,7 +11,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column, Discovered
-from spark_jobs.sql.check import check_sql, columns_needed
+from spark_jobs.sql.column_check import check_sql, columns_needed
 
 FLIGHTS = Discovered(
     "flights",

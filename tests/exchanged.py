@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from partitioning.explain.reasons import exchange_because, moved
+from partitioning.explain.reason_texts import exchange_because, moved
 from partitioning.model.graph import Graph, Op, Step, quote
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.planning.exchanges.cuts import Cut

@@ -11,7 +11,7 @@ from coset.sources.reader import Batch
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Task
-from spark_jobs.intake import Proved
+from spark_jobs.engine.intake import Proved
 from tests.orders import order, planned
 
 WHERE = "s3://landing/topics/views/partition=0/views+0+0000000000.parquet"

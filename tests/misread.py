@@ -9,7 +9,7 @@ import pytest
 
 from coset.sources.parts_reader import PartsReader
 from partitioning.model.order import OrderedParts
-from spark_jobs import kernel
+from spark_jobs.engine import kernel
 
 
 def read_otherwise(patch: pytest.MonkeyPatch, change: Callable[[OrderedParts], OrderedParts]) -> None:

@@ -13,7 +13,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.tasks import Task, takes
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.states import Kept
+from partitioning.planning.stages.step_states import Kept
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
 FILE_RECORDS = 100

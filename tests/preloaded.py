@@ -26,7 +26,7 @@ _NAMES = (
     "coset.batches.runners.spark_submit",
     "expectations.checkpoint",
     "expectations.docs",
-    "spark_jobs.preloaded",
+    "spark_jobs.engine.preloaded",
 )
 
 gc.disable()

@@ -20,7 +20,7 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from spark_jobs.take import Take, Taken
+from spark_jobs.engine.take import Take, Taken
 from tests.landed import land_table
 from tests.running import run_groups
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
-from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import SizedTask
 
 ANSWERS = Path(__file__).parent / "vectors" / "samza"

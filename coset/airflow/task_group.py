@@ -74,7 +74,7 @@ class TaskGroupOperator(SparkSubmitOperator):
         from coset.batches.runners.reach import check_reach  # noqa: PLC0415
         from coset.batches.runners.spark_settings import SPARK_SUBMIT, configuration, environment  # noqa: PLC0415
         from coset.batches.runners.spark_submit import APPLICATION, arguments, failure_name  # noqa: PLC0415
-        from spark_jobs.location import LOCATION  # noqa: PLC0415
+        from spark_jobs.engine.location import LOCATION  # noqa: PLC0415
 
         ref, failed = BatchRef(**self.batch), failure_name(self.group)
         check_reach(ref, master)

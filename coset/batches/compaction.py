@@ -38,7 +38,7 @@ from partitioning.model.graph import Mode, Write
 from partitioning.model.plan import PlannedWrite
 from partitioning.sections import many
 from partitioning.values import Value
-from spark_jobs.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import folder, table_schema
 
 _OF_BATCH = re.compile(r"data/plan-([0-9]+)/attempt-")
 _AGAIN = Retrying(

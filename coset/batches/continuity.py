@@ -13,7 +13,7 @@ import pandas as pd
 from coset.batches.backfills.backfill import backfills
 from coset.batches.delta import Held, held
 from coset.batches.ends import ends_before
-from coset.sources.beginnings import earlier
+from coset.sources.log_starts import earlier
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about

@@ -29,7 +29,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode
 from partitioning.model.plan import Plan, PlannedWrite
-from spark_jobs.table_schema import RESIDUE, columns_of, folder
+from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder
 
 _TRIES = 5
 

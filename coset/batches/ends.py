@@ -24,7 +24,7 @@ from partitioning.kinds import Kind
 from partitioning.model.ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
-from partitioning.rows import PackedRows
+from partitioning.packed_rows import PackedRows
 from partitioning.sections import many
 from partitioning.values import replace
 

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from coset.batches.tables import opened_there
-from spark_jobs.table_schema import RESIDUE
+from spark_jobs.tables.table_schema import RESIDUE
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 
 
 def hand_over(store: Store, table: str, before: str | None, to: str, *, who: str, why: str) -> None:

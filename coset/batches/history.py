@@ -8,7 +8,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
-from partitioning.rows import PackedRows
+from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
 

@@ -14,7 +14,7 @@ from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.states import StateFiles
+from partitioning.documents.state_files import StateFiles
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
@@ -25,11 +25,11 @@ from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, StateInput
 from partitioning.model.verdict import Verdict
-from partitioning.planning.stages.states import Kept, States
+from partitioning.planning.stages.step_states import Kept, States
 from partitioning.values import Value
-from spark_jobs.relations import RESULT_ROWS
+from spark_jobs.engine.relations import RESULT_ROWS
+from spark_jobs.engine.states import all_kept
 from spark_jobs.sql.database import connect
-from spark_jobs.states import all_kept
 
 
 class KeptState(Value, frozen=True):

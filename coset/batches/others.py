@@ -22,7 +22,7 @@ from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode, Write
 from partitioning.sections import many
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 
 _ACCEPTED, _HANDED_OVER = "coset.accepted", "coset.to"
 

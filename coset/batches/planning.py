@@ -33,9 +33,9 @@ from partitioning.model.reasons import BeforeMoving, Unifying
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.states import Kept
+from partitioning.planning.stages.step_states import Kept
 from partitioning.sections import many
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.left_columns import with_columns
 
 T = TypeVar("T")

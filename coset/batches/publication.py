@@ -25,7 +25,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
-from spark_jobs.table_schema import folder, table_schema
+from spark_jobs.tables.table_schema import folder, table_schema
 
 __all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"]
 

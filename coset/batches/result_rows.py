@@ -15,7 +15,7 @@ from expectations.rows import Rows
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
-from spark_jobs.table_schema import table_schema
+from spark_jobs.tables.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
-from coset.sources.second_look import files_in
+from coset.sources.landed_second_look import files_in
 from partitioning.model.gaps import Explained, planned_gaps
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedStream
@@ -62,7 +62,7 @@ def _landed(plan: Plan, stream: PlannedStream) -> Iterator[dict[str, object]]:
 def _from_broker(
     stream: PlannedStream, source: KafkaSource, seen: Mapping[tuple[str, int], Sequence[PartitionReceipt]]
 ) -> Iterator[dict[str, object]]:
-    from coset.sources.kafka.second_look import first_records  # noqa: PLC0415  few streams are read from brokers
+    from coset.sources.kafka.topic_second_look import first_records  # noqa: PLC0415  few streams are read from brokers
 
     read = {planned.partition: seen.get((stream.name, planned.partition), ()) for planned in stream.partitions}
     named = {number: [each.gaps for each in receipts if each.gaps] for number, receipts in read.items()}

@@ -13,7 +13,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode, Write
 from partitioning.model.plan import Plan, PlannedWrite
-from spark_jobs.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
 def rows_held(store_root: str, writes: Iterable[Write], logs: Logs | None = None) -> dict[str, int]:

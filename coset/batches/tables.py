@@ -16,7 +16,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
-from spark_jobs.table_schema import RESIDUE, columns_of, folder, table_schema
+from spark_jobs.tables.table_schema import RESIDUE, columns_of, folder, table_schema
 
 # A log is read from its newest checkpoint on: one request a commit since then, each time.
 CHECKPOINT_EVERY = 20

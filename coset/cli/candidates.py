@@ -24,7 +24,7 @@ from partitioning.sections import many
 from partitioning.sizing.footprint import Footprint, footprint
 from partitioning.sizing.hotpartitions import HotPartition, hot_partitions
 from partitioning.sizing.proposal import Proposal, Targets, propose, with_scheme
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from coset.cli import pipelines
 from coset.cli.output import show, show_json, show_table
 from coset.cli.plans import stored_plan
 from partitioning.authoring.settings import Settings
-from partitioning.diff.diff import Diff, diff, diff_sections
+from partitioning.diff.plan_diff import Diff, diff, diff_sections
 from partitioning.documents.document import decode, digest, unpack
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
-from partitioning.explain.reasons import move_reason
+from partitioning.explain.reason_texts import move_reason
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
 

@@ -32,7 +32,7 @@ def discover(
                 assert_never(stream.origin)
     if not in_brokers:
         return landed.discover(streams, ends, losses)
-    from coset.sources.kafka import discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
+    from coset.sources.kafka import topic_discovery as kafka  # noqa: PLC0415  few pipelines read from brokers
 
     errors, discovered = list[CosetError](), dict[str, Discovered]()
     looks: tuple[Callable[[], tuple[Discovered, ...]], ...] = (

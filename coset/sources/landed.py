@@ -26,7 +26,7 @@ from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
-from partitioning.rows import PackedRows
+from partitioning.packed_rows import PackedRows
 from partitioning.values import replace
 
 _READ_AT_ONCE = 16

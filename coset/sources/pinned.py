@@ -55,7 +55,7 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
             case LandedSource(uri):
                 landed.setdefault((stream.name, uri), []).append(stream)
             case KafkaSource() as source:
-                from coset.sources.kafka import pinned as kafka  # noqa: PLC0415  few streams are read from brokers
+                from coset.sources.kafka import pinned_topics as kafka  # noqa: PLC0415  few streams are read from brokers
 
                 yield from kafka.not_as_planned(stream, source, anew, were_read=were_read)
             case _:

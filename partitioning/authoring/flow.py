@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from partitioning.authoring.kept import NEW, distinct, distinct_keeps, recent, recent_keeps
+from partitioning.authoring.kept_sql import NEW, distinct, distinct_keeps, recent, recent_keeps
 from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, cannot_write, no_key, unfinished
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import import_path

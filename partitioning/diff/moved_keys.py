@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm
 
-from partitioning.diff.owners import Side, kept
-from partitioning.explain.reasons import move_reason
+from partitioning.diff.key_owners import Side, kept
+from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput, TaskMove, TaskRef
 from partitioning.model.reasons import GroupCount
 from partitioning.model.tasks import Task

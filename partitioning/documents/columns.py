@@ -10,7 +10,18 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from partitioning.rows import EqualSteps, FieldKind, PackedColumn, PackedRows, Runs, Texts, column, numbers, parts, run
+from partitioning.packed_rows import (
+    EqualSteps,
+    FieldKind,
+    PackedColumn,
+    PackedRows,
+    Runs,
+    Texts,
+    column,
+    numbers,
+    parts,
+    run,
+)
 from partitioning.values import Value
 
 V = TypeVar("V", bound=Value)

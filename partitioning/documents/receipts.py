@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from partitioning.commands import Replan, Run, Then
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.states import states_left
+from partitioning.documents.state_files import states_left
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role

@@ -7,10 +7,10 @@ from typing import Any, assert_never
 
 from partitioning.authoring.settings import BALANCED_STICKY
 from partitioning.cosets.assignment import Assignment
-from partitioning.diff.diff import Diff, diff, diff_sections, moves_section, states_section
+from partitioning.diff.plan_diff import Diff, diff, diff_sections, moves_section, states_section
 from partitioning.documents.document import digest
 from partitioning.explain.missing import missing
-from partitioning.explain.reasons import exchange_reason, stage_reason
+from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.model.graph import Mode
 from partitioning.model.plan import (
     Exchange,

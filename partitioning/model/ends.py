@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, assert_never
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.sources import LandedSource
 from partitioning.model.streams import Column, InputFile, Stream
-from partitioning.rows import PackedRows
+from partitioning.packed_rows import PackedRows
 from partitioning.values import Document, Value, replace
 
 if TYPE_CHECKING:

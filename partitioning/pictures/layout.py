@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from partitioning.pictures.drawing import Box, BoxGroup, Drawing
-from partitioning.pictures.layers import arranged
+from partitioning.pictures.layering import arranged
 from partitioning.pictures.lettering import LINE, SIZE, Line, fitted
 from partitioning.values import Value
 

@@ -14,9 +14,9 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
+from partitioning.packed_rows import PackedRows
 from partitioning.planning.changeover import changeovers
-from partitioning.planning.reach import listed
-from partitioning.rows import PackedRows
+from partitioning.planning.task_coverage import listed
 
 
 def arrivals(

@@ -23,9 +23,9 @@ from partitioning.model.plan import (
 )
 from partitioning.model.reasons import Unifying
 from partitioning.model.streams import Stream
-from partitioning.planning.files import misfiled
-from partitioning.planning.ranges import misdealt
-from partitioning.planning.reach import NEXT, listed, uncovered
+from partitioning.planning.file_coverage import misfiled
+from partitioning.planning.range_coverage import misdealt
+from partitioning.planning.task_coverage import NEXT, listed, uncovered
 
 
 def check_plan(plan: Plan) -> Plan:

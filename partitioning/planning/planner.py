@@ -25,11 +25,11 @@ from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
-from partitioning.planning.sizes import counted, sized
-from partitioning.planning.stages.ranges import spread
+from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
-from partitioning.planning.stages.states import Kept
+from partitioning.planning.stages.step_states import Kept
 from partitioning.planning.taking import check_taking
+from partitioning.planning.task_sizes import counted, sized
 from partitioning.values import replace
 from partitioning.version import VERSION
 

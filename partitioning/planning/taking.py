@@ -11,7 +11,7 @@ from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, StateInput
 from partitioning.planning.beginnings import beginnings, graph_of
-from partitioning.planning.stages.states import Kept, States
+from partitioning.planning.stages.step_states import Kept, States
 from partitioning.sections import many
 
 

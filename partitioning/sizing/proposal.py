@@ -17,7 +17,7 @@ from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.schemes import tasks as scheme_of
 from partitioning.model.statistics import Statistics, most_groups
 from partitioning.numbers import BYTES, GROUPS, TASKS
-from partitioning.planning.exchanges.placements import gathers
+from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.sections import many, size
 from partitioning.sizing.traffic import traffic
 from partitioning.sizing.workload import LEFT, Load, Workload

@@ -11,7 +11,7 @@ from partitioning.model.leaving import state_columns, step_left
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput
 from partitioning.model.streams import Column
 from partitioning.values import replace
-from spark_jobs.sql.check import PARTITION, columns_needed
+from spark_jobs.sql.column_check import PARTITION, columns_needed
 from spark_jobs.sql.database import connect_to_ask, create_state, create_views
 
 Columns = tuple[Column, ...]

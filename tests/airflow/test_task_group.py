@@ -12,7 +12,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents import locations
-from spark_jobs.location import ENVIRONMENT
+from spark_jobs.engine.location import ENVIRONMENT
 from tests.small import until, working
 
 # Some seconds of DuckDB's time for a task, in little memory.

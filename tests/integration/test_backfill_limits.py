@@ -29,7 +29,7 @@ from partitioning.errors import Conflict, CosetError, Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, SwapKind
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.histories import Click
 from tests.integration.test_backfills import Batches, appended, stored
 

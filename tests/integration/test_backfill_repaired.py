@@ -23,7 +23,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.backfill import Backfill
 from partitioning.sections import markdown
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.goldens import expect_golden
 from tests.landed import land_file
 from tests.running import silently

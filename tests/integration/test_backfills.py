@@ -38,8 +38,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Refused
 from partitioning.model.backfill import Backfill, Swapped
 from partitioning.values import replace
-from spark_jobs import steps as steps_of_kernel
-from spark_jobs.table_schema import folder
+from spark_jobs.engine import order_steps as steps_of_kernel
+from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History
 from tests.running import silently
 

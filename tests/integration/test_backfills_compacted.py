@@ -16,7 +16,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.integration.test_backfills import Batches, Rows, appended, counted, stored
 
 NOW = timedelta(0)

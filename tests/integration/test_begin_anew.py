@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from coset.cli.main import app
 from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
 
 CODE = """

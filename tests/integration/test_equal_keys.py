@@ -28,7 +28,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.hashes import key_bytes, murmur2
 from partitioning.model.placement import KeyFormat
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_file, land_table
 from tests.running import run_and_publish, run_and_publish_unjudged
 

@@ -22,7 +22,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.plan import StateInput
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.landed import land_table
 from tests.running import run_and_publish_unjudged, task_receipts
 

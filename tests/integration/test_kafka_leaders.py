@@ -18,7 +18,7 @@ from coset.batches.backfills import steps as backfills
 from coset.batches.backfills.steps import Asked
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
-from coset.sources.kafka import cluster, reader
+from coset.sources.kafka import cluster, topic_reader
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.kafka.topics import Log, describe, logs
@@ -31,7 +31,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.sources import KafkaSource
-from spark_jobs.take import Taken
+from spark_jobs.engine.take import Taken
 from tests.batches import rows
 from tests.kafka import COLUMNS, TAILS, admin, produce
 from tests.real_batches import spoil_kernel
@@ -176,7 +176,7 @@ def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
     properties = tmp_path / "kafka.properties"
     properties.write_text(LITTLE_AHEAD)
     monkeypatch.setenv(PROPERTIES, str(properties))
-    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
+    monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     ref = planned(brokers, store)
     reached = list[int | None]()
 
@@ -217,7 +217,7 @@ def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
     ref = planned(brokers, store)
     with monkeypatch.context() as patch:
         patch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.5)
-        patch.setattr(reader, "NO_PROGRESS_SECONDS", 1.0)
+        patch.setattr(topic_reader, "NO_PROGRESS_SECONDS", 1.0)
         for node in (2, 3):
             brokers.stop(node, signal.SIGKILL)
         while brokers.leader() != -1:

@@ -12,8 +12,8 @@ import pytest
 from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
-from coset.sources.kafka import reader
-from coset.sources.kafka.discovery import discover
+from coset.sources.kafka import topic_reader
+from coset.sources.kafka.topic_discovery import discover
 from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
@@ -24,7 +24,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.sources import KafkaSource
 from partitioning.values import replace
-from spark_jobs.take import Taken
+from spark_jobs.engine.take import Taken
 from tests.batches import rows
 from tests.kafka import (
     TAILS,
@@ -306,7 +306,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused(kafka: KafkaServer,
 def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
     kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
+    monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)
     made = counted(kafka, topic, 1)
     large = "x" * 10_000

@@ -24,8 +24,8 @@ from coset.batches.progress import progress
 from coset.batches.runners.local import Local
 from coset.batches.runners.spark import Spark
 from coset.cli.main import app
-from coset.sources.kafka import cluster, reader
-from coset.sources.kafka.reader import KafkaReader
+from coset.sources.kafka import cluster, topic_reader
+from coset.sources.kafka.topic_reader import KafkaReader
 from coset.sources.reader import Batch
 from demo.kafka_server import KafkaServer
 from partitioning.authoring.pipeline import Pipeline
@@ -34,7 +34,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unreachable
 from partitioning.model.ends import NOTHING
 from partitioning.model.schemes import Scheme
-from spark_jobs.take import LEFT, OUTSIDE, Taken
+from spark_jobs.engine.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows
 from tests.judged import COVERED, EMPTY, IN_PLACE, Refusal, caught_by, refusal, results
 from tests.kafka import COLUMNS, TAILS, counted, deny, new_topic, produce, remove_before, transactions, views
@@ -148,7 +148,7 @@ def test_a_range_that_is_not_read_to_its_end_is_refused(
             if batch.reached is not None and batch.reached <= 20:
                 yield batch
 
-    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 10)
     monkeypatch.setattr(KafkaReader, "batches", stopping)
     ref = ran(store, counted(kafka, topic, 1))
     assert [receipt.partitions[0].reached for receipt in task_receipts(ref)] == [20]
@@ -292,8 +292,8 @@ def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster, "ANSWERS_WITHIN_SECONDS", 1.0)
-    monkeypatch.setattr(reader, "NO_PROGRESS_SECONDS", 1.0)
-    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 100)
+    monkeypatch.setattr(topic_reader, "NO_PROGRESS_SECONDS", 1.0)
+    monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 100)
     topic = new_topic(kafka, 1)
     produce(kafka, topic, [(tail, {"n": 1, "more": "x" * 10_000}) for tail in TAILS * 250])
     ref, _ = steps.plan(counted(kafka, topic, 1), store.root)

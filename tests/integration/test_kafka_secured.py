@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from coset.batches import steps
 from coset.batches.planning import preview
 from coset.batches.runners.ports import free_ports
-from coset.sources.kafka import cluster, reader
+from coset.sources.kafka import cluster, topic_reader
 from coset.sources.kafka.properties import PROPERTIES
 from coset.sources.reader import Batch
 from demo.certificates import make_certificate
@@ -32,7 +32,7 @@ from demo.kafka_server import KafkaServer, start_kafka
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Refused, Unreachable
-from spark_jobs.take import Taken
+from spark_jobs.engine.take import Taken
 from tests import forked
 from tests.batches import rows
 from tests.kafka import TAILS, admin, counted, new_topic, produce, views
@@ -204,7 +204,7 @@ def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
 ) -> None:
     little_ahead = {"fetch.max.bytes": "20000", "message.max.bytes": "20000", "queued.min.messages": "100"}
     give({**secured.properties, **little_ahead})
-    monkeypatch.setattr(reader, "_RECORDS_AT_ONCE", 20)
+    monkeypatch.setattr(topic_reader, "_RECORDS_AT_ONCE", 20)
     for _ in range(20):
         produce(secured.broker, topic, [(tail, {"n": 1, "more": "x" * 1000}) for tail in TAILS])
     ref, _ = steps.plan(counted(secured.seen, topic, 1), store.root)

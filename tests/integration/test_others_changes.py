@@ -23,7 +23,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.model.graph import Mode
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History
 from tests.late import arrive, decided, pipeline, published
 

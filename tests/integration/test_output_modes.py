@@ -23,7 +23,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from partitioning.model.verdict import Judged
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History, Row, table_of, total
 from tests.landed import land_table
 from tests.running import run_groups

@@ -27,7 +27,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
 from tests.forked import at_once

@@ -23,7 +23,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.artefact import Role
-from spark_jobs.table_schema import table_schema
+from spark_jobs.tables.table_schema import table_schema
 from tests.batches import rows
 from tests.flipped import flipped
 from tests.landed import land_file

@@ -22,7 +22,7 @@ from partitioning.errors import Conflict, Refused
 from partitioning.model.streams import Column
 from partitioning.model.verdict import TableVersion
 from partitioning.values import replace
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.batches import NAME, PASSED, data_files, decided, erase, expected, pipeline, planned, rows, run
 from tests.faults import FaultProxy
 from tests.forked import at_once

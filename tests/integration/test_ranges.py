@@ -32,8 +32,8 @@ from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import Plan
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from spark_jobs import kernel
-from spark_jobs.kernel import TaskEnvironment
+from spark_jobs.engine import kernel
+from spark_jobs.engine.kernel import TaskEnvironment
 from tests.judged import COVERED, Refusal, caught_by, refusal
 from tests.landed import land_file, land_table
 from tests.real_batches import Change, as_planned, stored

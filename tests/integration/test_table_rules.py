@@ -18,7 +18,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.graph import Mode
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests import late
 from tests.batches import PASSED
 from tests.histories import Click, History

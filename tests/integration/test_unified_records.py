@@ -21,8 +21,8 @@ from partitioning.model.leaving import Leaving, LeftPart
 from partitioning.model.order import OrderedParts
 from partitioning.model.plan import Plan
 from partitioning.values import replace
-from spark_jobs import writers
-from spark_jobs.destinations import destinations
+from spark_jobs.engine import writers
+from spark_jobs.engine.destinations import destinations
 from tests.integration.test_moved_records import direct, planned_over, published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise

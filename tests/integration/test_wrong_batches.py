@@ -19,7 +19,7 @@ from coset.sources.reader import Batch
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
-from spark_jobs.take import LEFT, Taken
+from spark_jobs.engine.take import LEFT, Taken
 from tests.judged import CAUGHT, refusal, results
 from tests.real_batches import delays, land_delays, ran, spoil_kernel, stored
 from tests.running import run_and_publish

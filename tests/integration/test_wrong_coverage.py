@@ -22,7 +22,7 @@ from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
-from spark_jobs.take import LEFT, REFUSED, TAKEN, Taken
+from spark_jobs.engine.take import LEFT, REFUSED, TAKEN, Taken
 from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
 from tests.landed import land_file
 from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, with_tasks

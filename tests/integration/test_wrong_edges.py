@@ -21,7 +21,7 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving, LeftPart, LeftPartition
 from partitioning.model.receipt import Receipt
 from partitioning.values import replace
-from spark_jobs import destinations, writers
+from spark_jobs.engine import destinations, writers
 from tests.judged import COVERED, HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.misread import read_otherwise

@@ -16,9 +16,9 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.placement import OPAQUE
 from partitioning.values import replace
-from spark_jobs import take
-from spark_jobs.hashing import placement_hashes
-from spark_jobs.take import Take
+from spark_jobs.engine import take
+from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.engine.take import Take
 from tests.judged import HASH, IN_PLACE, MEET, Refusal, caught_by, refusal
 from tests.landed import land_file
 from tests.real_batches import STAGE, TAILS, delays, land_delays, ran

@@ -18,7 +18,7 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 from tests.histories import Click, History, total
 from tests.judged import KEEP, Refusal, caught_by, refusal
 from tests.running import run_and_publish, run_groups

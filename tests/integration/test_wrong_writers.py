@@ -25,8 +25,8 @@ from partitioning.model.artefact import Artefact, Role
 from partitioning.model.leaving import Leaving
 from partitioning.model.plan import PlannedWrite
 from partitioning.values import replace
-from spark_jobs.steps import Steps
-from spark_jobs.writers import Writers
+from spark_jobs.engine.order_steps import Steps
+from spark_jobs.engine.writers import Writers
 from tests.histories import Click, History
 from tests.integration.test_state_left import totals
 from tests.judged import PRODUCED, Refusal, caught_by, refusal

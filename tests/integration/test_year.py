@@ -21,7 +21,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.offsets import OffsetRange
-from spark_jobs.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE, folder
 from tests.judged import IN_PLACE, refusal
 from tests.registry import USER, Registry, running
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups

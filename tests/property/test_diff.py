@@ -9,9 +9,9 @@ from math import lcm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.diff.diff import diff
+from partitioning.diff.key_owners import kept
 from partitioning.diff.moved_keys import Portion, handovers
-from partitioning.diff.owners import kept
+from partitioning.diff.plan_diff import diff
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.values import replace
 from tests.shown import tails

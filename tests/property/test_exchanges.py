@@ -14,8 +14,8 @@ from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import cuts
+from partitioning.planning.exchanges.derived_placements import placements, places, target
 from partitioning.planning.exchanges.estimates import estimates
-from partitioning.planning.exchanges.placements import placements, places, target
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import replace
 from tests.exchanged import paths, rekeying, tables, tables_of_one_task

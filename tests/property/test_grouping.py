@@ -29,7 +29,7 @@ from partitioning.model.reasons import (
     MoveReason,
 )
 from partitioning.planning.groups.balance import Balance, largest_first
-from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.sticky import numbered_after
 

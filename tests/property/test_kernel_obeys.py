@@ -24,8 +24,8 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Fate, Residues, Task, fate, takes
-from spark_jobs.intake import Intake
-from spark_jobs.proof import OFFENDERS_KEPT
+from spark_jobs.engine.intake import Intake
+from spark_jobs.engine.proof import OFFENDERS_KEPT
 from tests.local_files import LocalFiles, record
 from tests.orders import order, planned
 

@@ -17,7 +17,7 @@ from partitioning.model.reasons import OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Residues, Task
-from partitioning.planning.reach import uncovered
+from partitioning.planning.task_coverage import uncovered
 from partitioning.values import Value, replace
 from tests.plans import takers
 

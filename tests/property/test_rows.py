@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.rows import EqualSteps, PackedRows
+from partitioning.packed_rows import EqualSteps, PackedRows
 from partitioning.values import Value
 
 

@@ -22,12 +22,12 @@ from partitioning.model.artefact import Role
 from partitioning.model.failure import Answer, Done, Failed
 from partitioning.model.order import Order
 from partitioning.values import replace
+from spark_jobs.engine.kernel import run_orders
 from spark_jobs.finishing import Finishing, finishing
 from spark_jobs.frames import Frames, _given
 from spark_jobs.given import PLACE, Given
 from spark_jobs.group import MEMORY, answered, orders_of, steps_on_dataframes
-from spark_jobs.kernel import run_orders
-from spark_jobs.placing import ORDER, Placing, dealing
+from spark_jobs.row_routing import ORDER, Placing, dealing
 from tests.landed import land_table
 from tests.running import check_production, task_receipts
 

@@ -15,8 +15,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.plan import Plan
-from spark_jobs.intake import Inspect, Intake, Proved
-from spark_jobs.kernel import TaskEnvironment, reader
+from spark_jobs.engine.intake import Inspect, Intake, Proved
+from spark_jobs.engine.kernel import TaskEnvironment, reader
 from tests.activity import VIEWS, activity, land, order_for, plan_for
 
 

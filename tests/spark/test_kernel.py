@@ -19,7 +19,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.schemes import MAX
 from partitioning.model.streams import NullKeys
 from partitioning.values import replace
-from spark_jobs.kernel import run_order
+from spark_jobs.engine.kernel import run_order
 from tests.activity import (
     CLICKS,
     JOINED,

@@ -25,7 +25,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import TaskReceipt
 from partitioning.planning.planner import plan_batch
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 from tests.landed import land_table
 from tests.running import run_groups, task_receipts
 

@@ -10,7 +10,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.diff.diff import diff
+from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain

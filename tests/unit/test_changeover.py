@@ -9,7 +9,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.explain.reasons import exchange_reason, stage_reason
+from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan, StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile

@@ -7,12 +7,12 @@ from fractions import Fraction
 import pytest
 
 from partitioning.diff.declarations import changes
-from partitioning.diff.diff import diff, diff_sections
+from partitioning.diff.key_owners import kept
 from partitioning.diff.moved_keys import Portion, handovers, moved
-from partitioning.diff.owners import kept
-from partitioning.diff.tables import results
+from partitioning.diff.plan_diff import diff, diff_sections
+from partitioning.diff.table_changes import results
 from partitioning.explain.explain import explain
-from partitioning.explain.reasons import move_reason
+from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import Said
 from partitioning.model.schemes import tasks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.planning.exchanges.placements import placements
+from partitioning.planning.exchanges.derived_placements import placements
 from tests.cutting import counted, exchanges, merged, rekeyed, sources, stream
 from tests.exchanged import why
 

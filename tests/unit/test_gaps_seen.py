@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioning.model.offsets import Span
-from spark_jobs.gaps_seen import NAMED, Gaps
+from spark_jobs.engine.gaps_seen import NAMED, Gaps
 
 offsets = st.lists(st.integers(3, 40), unique=True).map(sorted)
 

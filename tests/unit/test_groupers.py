@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from partitioning.cosets.assignment import assign
-from partitioning.explain.reasons import move_reason
+from partitioning.explain.reason_texts import move_reason
 from partitioning.model.locality import Locality
 from partitioning.model.plan import TaskRef
 from partitioning.model.schemes import elastic
-from partitioning.planning.groups.groupers import balanced_sticky
+from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from partitioning.documents.document import decode, encode
 from partitioning.errors import Refused
-from partitioning.explain.reasons import move_reason
+from partitioning.explain.reason_texts import move_reason
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, placement_hash, read_key
-from spark_jobs.hashing import key_texts, one_of_equals, placement_hashes
+from spark_jobs.engine.hashing import key_texts, one_of_equals, placement_hashes
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "kafka-streams" / "murmur2.json").read_text())["vectors"]
 

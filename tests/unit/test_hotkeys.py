@@ -23,7 +23,7 @@ from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.values import replace
-from spark_jobs.intake import Proved
+from spark_jobs.engine.intake import Proved
 from tests.plans import plan_of, tails, tails_found
 
 STAGE = "flights+planes"

@@ -11,7 +11,7 @@ from partitioning.errors import Refused
 from partitioning.model.locality import Locality
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 from partitioning.planning.groups.grouping import SizedTask, grouped
-from spark_jobs.location import ENVIRONMENT
+from spark_jobs.engine.location import ENVIRONMENT
 from tests.memory_store import MemoryStore
 
 REFS = [TaskRef("views", number) for number in range(6)]

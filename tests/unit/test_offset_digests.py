@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioning.model.receipt import BASE, MODULUS, offset_digest, range_digest
-from spark_jobs.offset_digests import digest_of
+from spark_jobs.engine.offset_digests import digest_of
 
 # Of 2^61 - 2.
 PRIME_FACTORS = (2, 3, 5, 7, 11, 13, 31, 41, 61, 151, 331, 1321)

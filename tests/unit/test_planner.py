@@ -13,7 +13,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
 from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, plan_batch
-from partitioning.planning.stages.states import Kept
+from partitioning.planning.stages.step_states import Kept
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 

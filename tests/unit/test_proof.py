@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, Offender, Violation, offset_digest
 from partitioning.model.tasks import Task
-from spark_jobs.proof import OFFENDERS_KEPT
+from spark_jobs.engine.proof import OFFENDERS_KEPT
 from tests.inspected import batch_of, keys_of, proved
 
 WHOLE = Task(0, {"views": (0,)}, owns=(0,), keyless={"views": (0,)})

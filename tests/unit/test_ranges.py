@@ -15,11 +15,11 @@ from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.cosets.assignment import assign
-from partitioning.diff.diff import diff
+from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import canonical, decode, digest, encode
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
-from partitioning.explain.reasons import stage_reason
+from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, OrderedStream, order_of
 from partitioning.model.plan import Plan, PlannedPartition, TaskRef
@@ -32,8 +32,8 @@ from partitioning.model.streams import Stream
 from partitioning.model.tasks import Task
 from partitioning.pictures.drawing import drawing
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.sizes import sized
 from partitioning.planning.stages.bounds import most_waves
+from partitioning.planning.task_sizes import sized
 from partitioning.sections import markdown
 from partitioning.sizing.footprint import footprint
 from partitioning.sizing.hotkeys import COMBINE, SPREAD, hot_keys

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_jobs.residues import among, is_one_of, residues
+from spark_jobs.engine.residues import among, is_one_of, residues
 
 NARROW, WIDE = np.dtype(np.uint32), np.dtype(np.uint64)
 

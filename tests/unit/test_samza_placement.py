@@ -12,7 +12,7 @@ from partitioning.hashes import hash_of, placement_hash
 from partitioning.model.order import OrderedStream, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import PartitionReceipt
-from spark_jobs.intake import Proved
+from spark_jobs.engine.intake import Proved
 from tests.plans import arrived, plan_of
 
 KEYS = [f"user-{number}" for number in range(200)]

@@ -11,7 +11,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 from tests.checked_sql import FLIGHTS, PLANES, Build, findings, pipeline
 
 

@@ -7,7 +7,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.errors import Finding
 from partitioning.model.streams import Column
-from spark_jobs.sql.check import check_sql
+from spark_jobs.sql.column_check import check_sql
 from tests.checked_sql import FLIGHTS, PLANES, Build, columns, findings, pipeline
 
 AGGREGATED: dict[str, Build] = {

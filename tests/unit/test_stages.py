@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitioning.errors import Refused
-from partitioning.explain.reasons import stage_reason
+from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.schemes import COGROUP, MAX, elastic
 from partitioning.model.tasks import Task
 from tests.plans import COLUMNS, tails

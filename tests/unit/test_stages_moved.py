@@ -7,7 +7,7 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Refused
-from partitioning.explain.reasons import stage_reason
+from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import ExchangeInput, ResultInput, StreamInput
 from partitioning.model.schemes import COGROUP, MAX

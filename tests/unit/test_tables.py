@@ -10,7 +10,7 @@ from partitioning.errors import Refused
 from partitioning.model.graph import Write
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.streams import Column
-from spark_jobs.table_schema import table_schema
+from spark_jobs.tables.table_schema import table_schema
 
 
 def planned(*types: str, lineage: bool = False) -> PlannedWrite:

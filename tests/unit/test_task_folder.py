@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.task_folder import task_folder
+from spark_jobs.engine.task_folder import task_folder
 
 HOLDING = """
-from spark_jobs.task_folder import task_folder
+from spark_jobs.engine.task_folder import task_folder
 
 with task_folder() as folder:
     (folder / "spilled").write_text("much")

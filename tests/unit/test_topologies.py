@@ -20,7 +20,7 @@ from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import Cut, cuts
-from partitioning.planning.exchanges.placements import placements, target
+from partitioning.planning.exchanges.derived_placements import placements, target
 from tests.exchanged import paths, tables, tables_of_one_task
 from tests.plans import takers
 

@@ -20,7 +20,7 @@ from partitioning.model.placement import KeyFormat, Placement
 from partitioning.model.plan import TaskRef
 from partitioning.planning.groups.grouping import SizedTask, grouped
 from partitioning.planning.partitioners.partitioners import dealt, notify
-from spark_jobs.hashing import placement_hashes
+from spark_jobs.engine.hashing import placement_hashes
 from tests.shown import tails
 
 HERE = "tests.unit.test_users_code"

@@ -16,7 +16,7 @@ from coset.batches.backfills.rows import compared, rows_of
 from coset.batches.backfills.swaps import gone_on_from, in_force
 from coset.batches.kept import KeptState, kept_states, rows_kept
 from partitioning.commands import Run
-from partitioning.diff.tables import results
+from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -28,7 +28,7 @@ from partitioning.model.plan import Plan, StreamInput
 from partitioning.model.receipt import MODULUS
 from partitioning.model.verdict import Verdict
 from partitioning.planning.beginnings import replaced
-from spark_jobs.table_schema import table_schema
+from spark_jobs.tables.table_schema import table_schema
 
 
 def compare(store: Store, backfill: Backfill) -> Comparison:

@@ -19,7 +19,7 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.graph import Mode, Write
-from spark_jobs.table_schema import folder
+from spark_jobs.tables.table_schema import folder
 
 _RESTORE = "restore it from a backup"
 

@@ -9,7 +9,7 @@ from coset.batches.backfills.outlook import Outlook, outlook
 from coset.batches.backfills.repaired import input_changes
 from coset.batches.backfills.swaps import in_force
 from partitioning.commands import Replan, Shown
-from partitioning.diff.diff import diff
+from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

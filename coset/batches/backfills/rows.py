@@ -18,8 +18,8 @@ from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.model.backfill import Difference
 from partitioning.model.graph import quote
+from spark_jobs.engine.task_folder import task_folder
 from spark_jobs.sql.database import connect
-from spark_jobs.task_folder import task_folder
 
 _FIRST = 5
 _NOW = quote("@now")

@@ -31,7 +31,7 @@ from partitioning.authoring.toml import to_toml
 from partitioning.commands import Backfills, Restore, Run
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger
-from partitioning.documents.states import StateFiles
+from partitioning.documents.state_files import StateFiles
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind

@@ -25,7 +25,7 @@ from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Swap
 from partitioning.model.graph import Mode
 from partitioning.model.plan import PlannedWrite
-from spark_jobs.table_schema import RESIDUE, folder
+from spark_jobs.tables.table_schema import RESIDUE, folder
 
 
 @dataclass(frozen=True, slots=True)

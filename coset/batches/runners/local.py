@@ -23,7 +23,7 @@ from spark_jobs.group import MEMORY, Work, answer, group_name, group_of, pieces,
 # Forked from this process they could inherit a lock that a thread of it holds: they are forked from one that has
 # imported what tasks need and does nothing else.
 _FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(["spark_jobs.preloaded"])
+_FORKED.set_forkserver_preload(["spark_jobs.engine.preloaded"])
 
 
 # The others of a pool that is broken are terminated by it.

@@ -6,9 +6,9 @@ from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import GATHERED, KeyFormat
 from partitioning.model.reasons import AskedFor, ExchangeReason, Unplaced
 from partitioning.model.statistics import Statistics
+from partitioning.planning.exchanges.derived_placements import Placed, placements
 from partitioning.planning.exchanges.estimates import Estimate, estimates
-from partitioning.planning.exchanges.placements import Placed, placements
-from partitioning.planning.exchanges.reasons import unplaced
+from partitioning.planning.exchanges.move_reasons import unplaced
 from partitioning.planning.exchanges.regions import Solution, regions, solved
 from partitioning.planning.exchanges.versions import Moved, versions
 from partitioning.values import Value

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.placement import KeyHash
+from partitioning.planning.exchanges.derived_placements import Placed, changes_keys, places, target
 from partitioning.planning.exchanges.estimates import Estimate, total
-from partitioning.planning.exchanges.placements import Placed, changes_keys, places, target
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import Value
 

@@ -16,8 +16,8 @@ from partitioning.model.reasons import GroupLeft, LocationUnknown, MoveReason, O
 from partitioning.values import Value
 
 BUILT_IN = {
-    "balanced-sticky": "partitioning.planning.groups.groupers:balanced_sticky",
-    "round-robin": "partitioning.planning.groups.groupers:round_robin",
+    "balanced-sticky": "partitioning.planning.groups.built_in:balanced_sticky",
+    "round-robin": "partitioning.planning.groups.built_in:round_robin",
 }
 
 

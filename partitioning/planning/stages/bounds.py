@@ -9,7 +9,7 @@ from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
-from partitioning.planning.exchanges.placements import placements, places, target
+from partitioning.planning.exchanges.derived_placements import placements, places, target
 from partitioning.planning.stages.choices import chosen_schemes
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 

@@ -16,11 +16,11 @@ from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX, Scheme
 from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.changeover import Changeover
-from partitioning.planning.exchanges.placements import gathers
+from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice
-from partitioning.planning.stages.placed_by import KeyHashes, keys_of, placed_by
-from partitioning.planning.stages.ranges import unfit
+from partitioning.planning.stages.derived_hashes import KeyHashes, keys_of, placed_by
+from partitioning.planning.stages.record_ranges import unfit
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import ReadKind, StageOutline, StageRead, Waves
 from partitioning.values import Value, replace

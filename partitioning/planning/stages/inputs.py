@@ -12,9 +12,9 @@ from partitioning.model.plan import ExchangeInput, Input, ResultInput, StateInpu
 from partitioning.model.reasons import CountChange
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
+from partitioning.planning.stages.derived_hashes import apart, keys_of
 from partitioning.planning.stages.drafts import Draft, StageContext
-from partitioning.planning.stages.placed_by import apart, keys_of
-from partitioning.planning.stages.states import States
+from partitioning.planning.stages.step_states import States
 from partitioning.planning.stages.task_counts import exchange_count
 from partitioning.planning.stages.waves import ReadKind, StageRead
 from partitioning.values import replace

@@ -19,12 +19,12 @@ from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
-from partitioning.planning.stages import upserts
+from partitioning.planning.stages import upsert_writes
 from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Draft, StageContext, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
-from partitioning.planning.stages.states import Kept, States
+from partitioning.planning.stages.step_states import Kept, States
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -111,7 +111,9 @@ def _stages(
             findings.extend(refusal.findings)
         else:
             written.sort(key=lambda write: order[write.declared.table])
-            stages.append(replace(stage, writes=tuple(upserts.planned(write, stage, published) for write in written)))
+            stages.append(
+                replace(stage, writes=tuple(upsert_writes.planned(write, stage, published) for write in written))
+            )
     if findings:
         raise Refused(*findings)
     return stages

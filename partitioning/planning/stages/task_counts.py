@@ -12,7 +12,7 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.reasons import AllTogether, AsAsked, GcdOf, InRanges, OnePerPartition, TaskCountReason
 from partitioning.model.schemes import COGROUP, Scheme, SchemeKind, tasks
 from partitioning.numbers import TASKS
-from partitioning.planning.exchanges.placements import gathers
+from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.planning.stages.waves import StageOutline
 from partitioning.sections import many
 from partitioning.values import Value, replace

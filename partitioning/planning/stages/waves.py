@@ -13,7 +13,7 @@ from enum import Enum, auto
 from partitioning.model.graph import Graph, Op, Step, union
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.exchanges.versions import reading_from
-from partitioning.planning.stages.placed_by import keys_of
+from partitioning.planning.stages.derived_hashes import keys_of
 from partitioning.values import Value, replace
 
 

@@ -8,7 +8,7 @@ from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import KeyHash, Placement
-from partitioning.planning.exchanges.placements import Placed, changes_keys
+from partitioning.planning.exchanges.derived_placements import Placed, changes_keys
 
 # None among them stands for records that lie anywhere.
 KeyHashes = frozenset[KeyHash | None]

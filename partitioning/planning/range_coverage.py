@@ -11,7 +11,7 @@ from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedPartition, Stage
 from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
-from partitioning.planning.reach import NEXT, listed
+from partitioning.planning.task_coverage import NEXT, listed
 
 
 def misdealt(plan: Plan, stage: Stage) -> Iterator[Finding]:

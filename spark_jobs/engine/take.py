@@ -16,8 +16,8 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.tasks import Fate, fate
-from spark_jobs.hashing import placement_hashes
-from spark_jobs.residues import is_one_of
+from spark_jobs.engine.hashing import placement_hashes
+from spark_jobs.engine.residues import is_one_of
 
 # Fates as numbers; a record outside the planned range, or of what its file says it holds, has none.
 OUTSIDE, LEFT, TAKEN, DROPPED, REFUSED = range(5)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from partitioning.model.leaving import Leaving
 from partitioning.model.placement import OPAQUE
-from spark_jobs.hashing import placement_hashes
+from spark_jobs.engine.hashing import placement_hashes
 
 
 def destinations(leaving: Leaving, task: int, rows: pa.RecordBatch) -> np.ndarray:

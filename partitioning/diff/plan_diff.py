@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from partitioning.diff.declarations import DeclarationChange, changes
 from partitioning.diff.kept_states import StateChange, state_changes
 from partitioning.diff.moved_keys import Handover, Portion, handovers, moved
-from partitioning.diff.tables import Results, results
-from partitioning.explain.reasons import move_reason
+from partitioning.diff.table_changes import Results, results
+from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, TaskMove
 from partitioning.sections import Section, many, percent, section, size
 from partitioning.values import Value

@@ -12,9 +12,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 from coset.sources.arrow_schema import arrow_schema
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.keys import keys_of
-from coset.sources.kafka.pinned import recreated, removed
+from coset.sources.kafka.message_values import Values, beside_value, reader_of
+from coset.sources.kafka.pinned_topics import recreated, removed
 from coset.sources.kafka.topics import describe, logs
-from coset.sources.kafka.values import Values, beside_value, reader_of
 from coset.sources.kafka.wrong import Wrong
 from coset.sources.reader import Batch
 from partitioning.commands import Replan

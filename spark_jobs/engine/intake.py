@@ -19,11 +19,11 @@ from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import Column
-from spark_jobs.arrays import mask
-from spark_jobs.hashing import one_of_equals
-from spark_jobs.proof import Claims, Proof
-from spark_jobs.sql.check import PARTITION, columns_needed, functions_see_all
-from spark_jobs.take import TAKEN, Take, Taken
+from spark_jobs.engine.arrays import mask
+from spark_jobs.engine.hashing import one_of_equals
+from spark_jobs.engine.proof import Claims, Proof
+from spark_jobs.engine.take import TAKEN, Take, Taken
+from spark_jobs.sql.column_check import PARTITION, columns_needed, functions_see_all
 
 
 class Inspection(Protocol):

@@ -27,12 +27,12 @@ from partitioning.model.order import Order, Ordered, OrderedParts, OrderedStream
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
-from spark_jobs.intake import Inspect, Intake, Proved, read_together
+from spark_jobs.engine.intake import Inspect, Intake, Proved, read_together
+from spark_jobs.engine.order_steps import Steps
+from spark_jobs.engine.tally import Tally
+from spark_jobs.engine.task_folder import task_folder
+from spark_jobs.engine.writers import Writers
 from spark_jobs.sql.database import connect
-from spark_jobs.steps import Steps
-from spark_jobs.tally import Tally
-from spark_jobs.task_folder import task_folder
-from spark_jobs.writers import Writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _stream_reader(order: Order, ordered: OrderedStream, place: TaskEnvironment)
         case LandedSource():
             return LandedReader(ordered, place.files, order.pipeline)
         case KafkaSource() as source:
-            from coset.sources.kafka.reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
+            from coset.sources.kafka.topic_reader import KafkaReader  # noqa: PLC0415  few streams are read from a broker
 
             return KafkaReader(ordered, source, order.pipeline)
         case _:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from coset.sources.kafka.cluster import Cluster
 from coset.sources.kafka.epochs import replaced
+from coset.sources.kafka.message_values import columns_of_records
 from coset.sources.kafka.sample import Sampled, sample
 from coset.sources.kafka.topics import Log, Topic, describe, logs
-from coset.sources.kafka.values import columns_of_records
 from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
@@ -17,7 +17,7 @@ from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.offsets import Span
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
-from partitioning.rows import PackedRows
+from partitioning.packed_rows import PackedRows
 
 
 def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING) -> tuple[Discovered, ...]:

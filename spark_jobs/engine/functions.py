@@ -17,7 +17,7 @@ from partitioning.imports import failed, imported
 from partitioning.kinds import Kind
 from partitioning.model.graph import Step
 from partitioning.model.order import Order
-from spark_jobs.hashing import one_of_equals
+from spark_jobs.engine.hashing import one_of_equals
 
 Function = Callable[..., Any]
 

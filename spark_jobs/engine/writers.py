@@ -31,11 +31,11 @@ from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.upserts import alone
 from partitioning.values import replace
-from spark_jobs.arrays import numbers
-from spark_jobs.destinations import destinations
-from spark_jobs.spool import Spool
-from spark_jobs.states import GOT
-from spark_jobs.table_schema import table_schema
+from spark_jobs.engine.arrays import numbers
+from spark_jobs.engine.destinations import destinations
+from spark_jobs.engine.spool import Spool
+from spark_jobs.engine.states import GOT
+from spark_jobs.tables.table_schema import table_schema
 
 _KEYS = pa.schema(
     [

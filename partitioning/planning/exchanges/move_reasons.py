@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from partitioning.model.graph import Step
 from partitioning.model.placement import GATHERED, KeyHash
 from partitioning.model.reasons import MovesAlong, PlacedOtherwise, Unplaced
+from partitioning.planning.exchanges.derived_placements import Placed, PlacementOrigin
 from partitioning.planning.exchanges.estimates import total
-from partitioning.planning.exchanges.placements import Placed, PlacementOrigin
 from partitioning.planning.exchanges.regions import Node, Solution
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.arrays import numbers
+from spark_jobs.engine.arrays import numbers
 
 # What is held in memory before it waits in a file.
 _HELD = 64 << 20

@@ -16,13 +16,13 @@ from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
 from partitioning.model.tasks import taken
-from spark_jobs.arrays import numbers
-from spark_jobs.gaps_seen import Gaps
-from spark_jobs.hashing import key_texts, one_of_equals
-from spark_jobs.heavy_keys import HeavyKeys
-from spark_jobs.offset_digests import digest_of
-from spark_jobs.residues import among, is_one_of, residues
-from spark_jobs.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken
+from spark_jobs.engine.arrays import numbers
+from spark_jobs.engine.gaps_seen import Gaps
+from spark_jobs.engine.hashing import key_texts, one_of_equals
+from spark_jobs.engine.heavy_keys import HeavyKeys
+from spark_jobs.engine.offset_digests import digest_of
+from spark_jobs.engine.residues import among, is_one_of, residues
+from spark_jobs.engine.take import DROPPED, OUTSIDE, REFUSED, TAKEN, Taken
 
 OFFENDERS_KEPT = 20
 _KEYS_HELD = 1_000_000

@@ -14,9 +14,9 @@ from partitioning.model.order import Order
 from partitioning.model.placement import MURMUR2, OPAQUE, Placement
 from partitioning.model.streams import Column
 from partitioning.values import Value
-from spark_jobs.arrays import numbers
+from spark_jobs.engine.arrays import numbers
+from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.given import PLACE
-from spark_jobs.hashing import placement_hashes
 
 # How many rows of a place were sent, told in a row of its own, so that a lost or doubled one is noticed.
 COUNT = "@count"

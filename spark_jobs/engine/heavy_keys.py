@@ -7,8 +7,8 @@ import pyarrow as pa
 from numba import njit
 
 from partitioning.model.receipt import HeavyKey
-from spark_jobs.arrays import numbers
-from spark_jobs.hashing import key_texts, one_of_equals
+from spark_jobs.engine.arrays import numbers
+from spark_jobs.engine.hashing import key_texts, one_of_equals
 
 # A heavy key has at least this part of the records, and at least so many.
 PART = 20

@@ -15,7 +15,7 @@ from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import InputFile, Layout
-from partitioning.planning.reach import NEXT
+from partitioning.planning.task_coverage import NEXT
 
 _NAME = re.compile(rf"/{NAME}\.[^/]*$")
 _FOLDER = re.compile(r"/partition=(?P<folder>[0-9]+)/[^/]*$")

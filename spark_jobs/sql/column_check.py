@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import duckdb
 
-from partitioning.authoring.kept import NEW
+from partitioning.authoring.kept_sql import NEW
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import imported, is_import_path
@@ -19,7 +19,7 @@ from partitioning.model.placement import KeyFormat
 from partitioning.model.streams import Column, Discovered, Stream
 from spark_jobs.sql.database import connect_to_ask, create_state, create_views
 from spark_jobs.sql.expressions import Rules, Tree, columns_named, names_made, nodes, parse
-from spark_jobs.table_schema import RESIDUE
+from spark_jobs.tables.table_schema import RESIDUE
 
 PARTITION = "_partition"
 LINEAGE = ("_batch", "_task")

@@ -18,11 +18,11 @@ from partitioning.model.leaving import DAY_END, Leaving
 from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite, StateInput
 from partitioning.model.receipt import Apart
-from spark_jobs.functions import FunctionStep
-from spark_jobs.intake import Intake
-from spark_jobs.relations import Relations, cast
+from spark_jobs.engine.functions import FunctionStep
+from spark_jobs.engine.intake import Intake
+from spark_jobs.engine.relations import Relations, cast
+from spark_jobs.engine.states import KeptByKey, TaskState, task_state
 from spark_jobs.sql.database import create_views
-from spark_jobs.states import KeptByKey, TaskState, task_state
 
 # Of how many records whose time does not count a task tells key and time.
 _APART_TOLD = 5

@@ -19,7 +19,7 @@ from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
 from partitioning.model.verdict import Verdict
-from partitioning.planning.stages.placed_by import KeyHashes
+from partitioning.planning.stages.derived_hashes import KeyHashes
 from partitioning.values import Value, replace
 
 # In how many tasks a partition of state may be read, because their number is another than when it was first left.

@@ -17,8 +17,8 @@ from partitioning.model.order import Order
 from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import Made
 from partitioning.model.upserts import alone
-from spark_jobs.destinations import destinations
-from spark_jobs.states import GOT
+from spark_jobs.engine.destinations import destinations
+from spark_jobs.engine.states import GOT
 
 
 @dataclass(slots=True)

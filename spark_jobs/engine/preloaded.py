@@ -10,8 +10,8 @@ import gc
 import pandas  # noqa: F401 - DuckDB imports it with the first table that it is given
 import pyarrow as pa
 
-import spark_jobs.kernel  # noqa: F401
-from spark_jobs.hashing import placement_hashes
+import spark_jobs.engine.kernel  # noqa: F401
+from spark_jobs.engine.hashing import placement_hashes
 
 # Numba gets ready with the first function that is called.
 placement_hashes(pa.array(["key"]), "string")

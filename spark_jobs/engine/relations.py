@@ -14,7 +14,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import quote
 from partitioning.model.order import Order
 from partitioning.model.streams import Column
-from spark_jobs.intake import Intake
+from spark_jobs.engine.intake import Intake
 
 # DuckDB's own size of a row group.
 RESULT_ROWS = 122_880

@@ -1,0 +1,1 @@
+"""The engine: runs orders, from readers to writers, without Spark."""

@@ -1,0 +1,1 @@
+"""How the files of result tables are laid out."""
