@@ -12,7 +12,9 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"boto3", "botocore", "pyspark", "pyarrow", "duckdb", "deltalake", "airflow", "great_expectations", "numpy"}
 # msgspec takes typing_extensions where it is there.
 CODEC = {"msgspec", "typing_extensions"}
-AT_THE_STORE = {f"partitioning.documents.{name}" for name in ("s3_store", "stores", "ledger", "receipts", "state_files")}
+AT_THE_STORE = {
+    f"partitioning.documents.{name}" for name in ("s3_store", "stores", "ledger", "receipts", "state_files")
+}
 MODULES = (path.relative_to(ROOT).with_suffix("") for path in (ROOT / "partitioning").rglob("*.py"))
 PURE = sorted({".".join(path.parts).removesuffix(".__init__") for path in MODULES} - AT_THE_STORE)
 
