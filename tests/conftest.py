@@ -22,6 +22,8 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding
 from partitioning.model import failure
 from tests import forked
+from tests.durations import together
+from tests.examples import ALL, FIFTH
 from tests.faults import FaultProxy
 
 CHECKOUT = Path(__file__).parents[1]
@@ -29,9 +31,10 @@ CHECKOUT = Path(__file__).parents[1]
 os.environ["COSET_IMPORTS"] = "builtins,math,nowhere,partitioning.errors,shop,tests,zlib"
 
 # The same examples in every run, however busy the machine is: a failure comes from the change that was made.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=FIFTH)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=ALL)
 # Others in every run, for `make explore`; what fails is kept in .hypothesis, and told in a line that repeats it.
-settings.register_profile("exploring", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("exploring", deadline=None, derandomize=False, print_blob=True, max_examples=ALL)
 settings.load_profile("repeatable")
 
 forked.preload()
@@ -107,9 +110,11 @@ def told_apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]
 
 
 @pytest.fixture
-def store(s3: S3Server) -> Store:
-    """A store of its own in the S3 server."""
-    return store_at(f"s3://test/{uuid.uuid4().hex}")
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of the test's own: in the S3 server if the test, or a fixture of it, uses `s3`, else in a folder."""
+    if "s3" in request.fixturenames:
+        return store_at(f"s3://test/{uuid.uuid4().hex}")
+    return store_at(str(tmp_path_factory.mktemp("store") / "store"))
 
 
 @pytest.fixture
@@ -121,72 +126,10 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]
     started.stop()
 
 
-# Files that take half a minute or more, the longest first: whoever runs files side by side begins with them. What
-# mostly waits is between those that compute.
-LONGEST = (
-    "test_passing_faults, plan",
-    "test_year",
-    "test_demo",
-    "test_kafka_demo",
-    "test_kafka_logs",
-    "test_kafka_leaders",
-    "test_kafka_secured",
-    "test_kills_between_waves",
-    "test_output_modes",
-    "test_state",
-    "test_backfills",
-    "test_random_pipelines",
-    "test_waves",
-    "test_kills_between_levels",
-    "test_passing_faults, run",
-    "test_runners",
-    "test_kills",
-    "test_readme",
-    "test_serve",
-    "test_faults",
-    "test_right_batches",
-    "test_passing_faults, check",
-    "test_passing_faults",
-    "test_planned_lines",
-    "test_moved_records",
-    "test_cli",
-    "test_kafka_values",
-    "test_kafka_proof",
-    "test_proof",
-    "test_connect",
-    "test_step_kinds",
-    "test_shipped",
-    "test_frames",
-    "test_dag_runs",
-    "test_passing_faults, publish",
-    "test_kernel",
-    "test_task_group",
-    "test_steps_run",
-    "test_class_archive",
-    "test_group",
-    "test_changed_inputs",
-    "test_grouping",
-    "test_wrong_continuity",
-    "test_standalone",
-    "test_by_block",
-    "test_pipelines",
-    "test_planning",
-    "test_publication",
-    "test_wrong_coverage",
-)
-# Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
-DEALT = ("test_passing_faults",)
-
-
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector of garbage need not look at it, again and again, nor as often."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(_together(item.nodeid), len(order)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
@@ -195,12 +138,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 class _ByFileOrPart(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return f"{file}, {_together(nodeid)}"
-
-
-def _together(nodeid: str) -> str:
-    """The name of the file of a test, with its part if it is dealt."""
-    file, _, test = nodeid.partition("::")
-    name, part = Path(file).stem, test.rpartition("-")[2].removesuffix("]")
-    return f"{name}, {part}" if name in DEALT and test.count("-") else name
+        return together(nodeid)

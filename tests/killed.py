@@ -32,21 +32,24 @@ def deadly(effect: Callable[..., Any], moment: str, when: Callable[..., bool]) -
 def arm(point: str) -> None:
     """Make this process die at `point`: one of `POINTS` such as plan.before, or group-1.after for a group's receipt."""
     effect, moment = point.split(".")
-    owner: type
+    owners: tuple[type, ...]
     if effect == "job":
         from coset.batches.runners.spark import Spark
 
-        owner, name, when = Spark, "group", always
+        owners, name, when = (Spark,), "group", always
     elif effect == "delta":
         from deltalake import DeltaTable
 
-        owner, name, when = DeltaTable, "create_write_transaction", always
+        owners, name, when = (DeltaTable,), "create_write_transaction", always
     else:
+        from partitioning.documents.folder_store import FolderStore
         from partitioning.documents.s3_store import S3Store
 
         ending = f"/{effect}.json" if effect.startswith("group-") else f"/{effect}s/"
-        owner, name, when = S3Store, "put_new", lambda _, key, *__: ending in key and "/turns/" not in key
-    setattr(owner, name, deadly(getattr(owner, name), moment, when))
+        owners, name = (FolderStore, S3Store), "put_new"
+        when = lambda _, key, *__: ending in key and "/turns/" not in key  # noqa: E731
+    for owner in owners:
+        setattr(owner, name, deadly(getattr(owner, name), moment, when))
 
 
 def always(*_: Any, **__: Any) -> bool:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import random
-import uuid
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from demo.s3_server import S3Server
 from partitioning.documents.stores import store_at
 from tests.changes import Changing, history
 from tests.changing import NAMES
+from tests.examples import examples
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
-def test_each_record_is_published_once_however_the_pipeline_changed(seed: int, s3: S3Server) -> None:
-    world, done = Changing(store_at(f"s3://test/changing-{uuid.uuid4().hex}")), list[str]()
+def test_each_record_is_published_once_however_the_pipeline_changed(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    world, done = Changing(store_at(str(tmp_path_factory.mktemp("changing") / "store"))), list[str]()
     for line in history(world, random.Random(seed), 8):
         done.append(line)
     for name in NAMES:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from coset.batches import steps
 from coset.batches.publication import abandon
 from coset.sources.s3 import storage_options
-from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
@@ -29,6 +28,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import key_bytes, murmur2
 from partitioning.model.placement import KeyFormat
 from spark_jobs.tables.table_schema import folder
+from tests.examples import examples
 from tests.landed import land_file, land_table
 from tests.running import run_and_publish, run_and_publish_unjudged
 
@@ -111,12 +111,7 @@ def ordered(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return sorted(map(repr, connection.execute(sql).fetchall()))
 
 
-@pytest.fixture(scope="module")
-def numbers() -> Iterator[int]:
-    return iter(range(1_000_000))
-
-
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 2**40),
     key_format=st.sampled_from(KeyFormat),
@@ -130,10 +125,10 @@ def test_results_do_not_depend_on_the_number_of_tasks(
     identity: str,
     schemes: list[str],
     partitions: int,
-    s3: S3Server,
-    numbers: Iterator[int],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    check(random.Random(seed), f"s3://test/equal-{next(numbers)}", key_format.value, identity, schemes, partitions)
+    root = str(tmp_path_factory.mktemp("equal") / "store")
+    check(random.Random(seed), root, key_format.value, identity, schemes, partitions)
 
 
 @pytest.mark.parametrize("scheme", ["tasks(1)", "tasks(2)", "tasks(5)"])

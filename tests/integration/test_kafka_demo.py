@@ -33,6 +33,7 @@ def test_a_broker_runs_until_it_is_ended_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_demo_gives_the_same_result_from_a_broker(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "demo.kafka_demo"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -154,6 +154,7 @@ def test_a_leader_that_moves_after_planning_makes_no_difference(brokers: Brokers
     check_published(ref, store, tmp_path)
 
 
+@pytest.mark.long
 def test_without_a_controller_batches_go_on(
     brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def test_without_a_controller_batches_go_on(
     assert "the consumer group coset.copied is told" in steps.publish(ref)
 
 
+@pytest.mark.long
 def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
     brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_leader_that_is_killed_in_the_middle_makes_no_difference(
     check_published(ref, store, tmp_path)
 
 
+@pytest.mark.long
 def test_a_client_that_knows_a_broker_that_is_gone_asks_others(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +214,7 @@ def test_a_client_that_knows_a_broker_that_is_gone_asks_others(
     assert logs(client, brokers.topic, [0]) == {0: Log(0, WRITES * RECORDS, epoch=1)}
 
 
+@pytest.mark.long
 def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
     brokers: Brokers, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +235,7 @@ def test_without_a_leader_brokers_are_unreachable_until_there_is_one(
     check_published(ref, store, tmp_path)
 
 
+@pytest.mark.long
 def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store: Store, tmp_path: Path) -> None:
     check_published(planned(brokers, store), store, tmp_path)
     brokers.stop(2)
@@ -244,6 +249,7 @@ def test_a_batch_is_planned_after_another_broker_has_led(brokers: Brokers, store
     assert 0 <= before.streams[0].partitions[0].epoch < after.streams[0].partitions[0].epoch
 
 
+@pytest.mark.long
 def test_records_that_were_read_and_replaced_refuse_the_next_plan(
     brokers: Brokers, store: Store, tmp_path: Path
 ) -> None:
@@ -270,6 +276,7 @@ def test_records_that_were_read_and_replaced_refuse_the_next_plan(
         backfills.preview(copied(brokers), store, Asked(0, 1, DEFAULTS))
 
 
+@pytest.mark.long
 def test_records_that_are_replaced_once_they_are_planned_close_the_attempt(
     brokers: Brokers, store: Store, tmp_path: Path
 ) -> None:

@@ -303,6 +303,7 @@ def test_a_log_that_ends_before_what_is_committed_is_refused(kafka: KafkaServer,
         discover([(stream.declared, KafkaSource((kafka.address,)))], ahead.ends)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_restarted_in_the_middle_is_waited_for(
     kafka: KafkaServer, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ def test_tasks_that_share_a_partition_by_offsets_read_their_parts(
     assert [row[2] for row in sorted(rows(store.root, "rows"), key=lambda row: str(row[2]).zfill(2))] == places
 
 
+@pytest.mark.long
 def test_a_batch_on_spark_gives_the_same(kafka: KafkaServer, store: Store, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     produce(kafka, topic, views(TAILS * 2))
@@ -288,6 +289,7 @@ def test_brokers_that_are_away_are_unreachable(store: Store, monkeypatch: pytest
     assert [one.latest for one in now.partitions] == [None, None]
 
 
+@pytest.mark.long
 def test_brokers_that_go_away_while_a_range_is_read_are_unreachable_in_the_end(
     kafka: KafkaServer, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -199,6 +199,7 @@ def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
     assert [row[:2] for row in rows(store.root, "counted")] == sorted((tail, 1) for tail in TAILS)
 
 
+@pytest.mark.long
 def test_a_secured_broker_that_is_restarted_in_the_middle_is_waited_for(
     secured: Secured, topic: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from functools import partial
 from pathlib import Path
 
@@ -16,34 +15,38 @@ from deltalake import DeltaTable
 
 from coset.sources.s3 import storage_options
 from demo.landing import land, raw
-from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from tests.examples import few
+from tests.flights import land_some, queried
 from tests.forked import coset
 from tests.killed import POINTS, arm
 
 _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "flights_counted.py")
 # Where it is not a Spark job that is killed, Spark would only have to be waited for.
 _SPARK, _NO_SPARK = ("--master", "local[2]"), ("--runner", "local")
+_BY_TAIL_NUMBER = """
+    SELECT tailnum, count(*), sum(distance)::BIGINT FROM flights WHERE month BETWEEN {months} GROUP BY 1 ORDER BY 1
+"""
+Counted = tuple[str | None, int, int]
 
 
 @pytest.fixture(scope="module")
-def source(s3: S3Server) -> str:
-    """The flights of January to April, landed."""
-    where = f"s3://test/{uuid.uuid4().hex}/topics"
-    land(0, where)
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Some flights, landed."""
+    where = str(tmp_path_factory.mktemp("landed") / "topics")
+    land_some(where)
     return where
 
 
 @pytest.fixture(scope="module")
-def counted() -> list[tuple[str | None, int, int]]:
+def counted() -> list[Counted]:
     """Flights and miles by tail number, straight from the package's data."""
-    query = "SELECT tailnum, count(*), sum(distance)::BIGINT FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
-    return raw().execute(query).fetchall()
+    return queried(_BY_TAIL_NUMBER.format(months="1 AND 12"))
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_a_run_killed_at(point: str, source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
+@pytest.mark.parametrize("point", few(sorted(POINTS, key="verdict.after".__ne__)))
+def test_a_run_killed_at(point: str, source: str, store: Store, counted: list[Counted]) -> None:
     killed = _run(source, store, *_runner(point), killed_at=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     plans = {entry.key: store.get(entry.key) for entry in store.list("flights_counted/plans/")}
@@ -51,9 +54,10 @@ def test_a_run_killed_at(point: str, source: str, store: Store, counted: list[tu
     assert plans == {key: store.get(key) for key in plans}
 
 
-def test_a_run_killed_with_its_spark_job_in_the_middle(
-    source: str, store: Store, counted: list[tuple[str | None, int, int]]
-) -> None:
+@pytest.mark.long
+def test_a_run_killed_with_its_spark_job_in_the_middle(store: Store) -> None:
+    source = f"{store.root}/topics"
+    land(0, source)
     with subprocess.Popen(
         [sys.executable, "-m", "coset.cli.main", *_arguments(store, *_SPARK)],
         env=os.environ | {"FLIGHTS_SOURCE": source},
@@ -66,17 +70,19 @@ def test_a_run_killed_with_its_spark_job_in_the_middle(
             time.sleep(0.05)
         os.killpg(run.pid, signal.SIGKILL)
     assert run.returncode == -signal.SIGKILL
-    _finish_and_compare(source, store, counted)
+    four_months = raw().execute(_BY_TAIL_NUMBER.format(months="1 AND 4")).fetchall()
+    _finish_and_compare(source, store, four_months)
 
 
-def test_a_run_killed_again_and_again(source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
+@pytest.mark.long
+def test_a_run_killed_again_and_again(source: str, store: Store, counted: list[Counted]) -> None:
     for point in ("plan.after", "job.before", "verdict.before", "delta.before", "delta.after", "commit.before"):
         killed = _run(source, store, *_runner(point), killed_at=point)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     _finish_and_compare(source, store, counted)
 
 
-def _finish_and_compare(source: str, store: Store, counted: list[tuple[str | None, int, int]]) -> None:
+def _finish_and_compare(source: str, store: Store, counted: list[Counted]) -> None:
     finished = _run(source, store, *_NO_SPARK)
     assert finished.returncode == 0, finished.stderr
     again = _run(source, store, *_NO_SPARK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import uuid
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.sources.s3 import storage_options
-from demo.landing import land, raw
-from demo.s3_server import S3Server
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Role
+from tests.examples import few
+from tests.flights import land_some, queried
 from tests.forked import coset
 from tests.killed import arm
 
@@ -26,22 +25,22 @@ _POINTS = ("group-0.before", "group-0.after", "group-1.before", "group-2.after")
 
 
 @pytest.fixture(scope="module")
-def source(s3: S3Server) -> str:
-    """The flights of January to April, landed."""
-    where = f"s3://test/{uuid.uuid4().hex}/topics"
-    land(0, where)
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Some flights, landed."""
+    where = str(tmp_path_factory.mktemp("landed") / "topics")
+    land_some(where)
     return where
 
 
 @pytest.fixture(scope="module")
-def airports() -> list[tuple[str, int, int]]:
+def airports() -> list[tuple[str | None, int, int]]:
     """Flights and origins by destination, straight from the package's data."""
-    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights WHERE month <= 4 GROUP BY 1 ORDER BY 1"
-    return raw().execute(query).fetchall()
+    query = "SELECT dest, count(*), count(DISTINCT origin) FROM flights GROUP BY 1 ORDER BY 1"
+    return queried(query)
 
 
-@pytest.mark.parametrize("point", _POINTS)
-def test_a_run_killed_at(point: str, source: str, store: Store, airports: list[tuple[str, int, int]]) -> None:
+@pytest.mark.parametrize("point", few(_POINTS))
+def test_a_run_killed_at(point: str, source: str, store: Store, airports: list[tuple[str | None, int, int]]) -> None:
     environment = os.environ | {"FLIGHTS_SOURCE": source}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--groups", "1")
     killed = coset(*words, environment=environment, first=partial(arm, point))

@@ -16,6 +16,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from tests.examples import few
 from tests.forked import coset
 from tests.histories import Click, History
 from tests.killed import arm
@@ -25,7 +26,7 @@ _PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
 _POINTS = ("group-0.before", "group-0.after", "verdict.before", "verdict.after", "delta.after")
 
 
-@pytest.mark.parametrize("point", _POINTS)
+@pytest.mark.parametrize("point", few(_POINTS))
 def test_a_run_killed_at(point: str, store: Store, tmp_path: Path) -> None:
     environment = os.environ | {"DELAYS_SOURCE": f"{store.root}/topics"}
     words = ("run", "--runner", "local", _PIPELINE, "--store", store.root, "--docs", str(tmp_path))

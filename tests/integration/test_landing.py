@@ -18,9 +18,9 @@ from partitioning.hashes import placement_hash
 
 
 @pytest.fixture(scope="module")
-def landed(s3: object) -> tuple[Store, list[Mapping[str, int]]]:
+def landed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, list[Mapping[str, int]]]:
     """A store with all three parts, and what landing each part said."""
-    source = "s3://test/landing/topics"
+    source = str(tmp_path_factory.mktemp("landing") / "topics")
     return store_at(source), [land(part, source) for part in range(3)]
 
 

@@ -24,6 +24,7 @@ from partitioning.errors import Refused
 from partitioning.model.graph import Mode
 from partitioning.model.verdict import Judged
 from spark_jobs.tables.table_schema import folder
+from tests.examples import few
 from tests.histories import Click, History, Row, table_of, total
 from tests.landed import land_table
 from tests.running import run_groups
@@ -93,7 +94,7 @@ def _rows(table: DeltaTable, names: list[str]) -> Iterator[Row]:
         yield tuple(value.minute if name == "seen" else value for name, value in row.items())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_tables_hold_what_one_process_makes_of_all_batches(seed: int, store: Store, tmp_path: Path) -> None:
     chosen = random.Random(seed)
     history, oracle, partitions = History(store, tmp_path, tables), Oracle(), 4

@@ -18,6 +18,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.store import Store
 from partitioning.errors import CosetError, OutcomeUnknown, Unreachable
+from tests.examples import few
 from tests.faults import CUT, LATE, FaultProxy
 from tests.real_batches import TAILS, delays, land_delays
 from tests.running import run_and_publish, run_groups
@@ -52,7 +53,7 @@ def flights(store: Store) -> dict[str, int]:
     return dict(zip(table["tailnum"].to_pylist(), table["flights"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("what", ["503 before storing", "500 after storing", "answer lost", CUT, LATE])
+@pytest.mark.parametrize("what", few(["503 before storing", "500 after storing", "answer lost", CUT, LATE]))
 def test_a_batch_ends_right_though_one_request_in_twenty_is_spoiled(
     what: str, landed: Store, proxy: FaultProxy, tmp_path: Path
 ) -> None:
@@ -88,7 +89,7 @@ SPOILED = [
 ]
 
 
-@pytest.mark.parametrize(("what", "method", "key", "step"), SPOILED)
+@pytest.mark.parametrize(("what", "method", "key", "step"), few(SPOILED, 2))
 def test_a_store_that_fails_for_good_is_unreachable_whatever_is_asked(
     what: str, method: str, key: str, step: str, landed: Store, proxy: FaultProxy, tmp_path: Path
 ) -> None:

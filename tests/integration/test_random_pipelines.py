@@ -19,7 +19,6 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
 from coset.batches.runners.spark_server import SparkServer
 from coset.sources.s3 import storage_options
-from demo.s3_server import S3Server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.documents.store import Store
@@ -29,6 +28,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.schemes import Scheme
 from partitioning.model.verdict import Judged
 from partitioning.values import Value
+from tests.examples import examples
 from tests.landed import land_file
 from tests.random_pipelines import (
     COLUMNS,
@@ -126,15 +126,10 @@ PASSED = Judged(0, 0, 0, 0, 0, 0)
 EVEN = "partitioning.planning.partitioners.partitioners:Even"
 
 
-@pytest.fixture(scope="module")
-def numbers() -> Iterator[int]:
-    return iter(range(1_000_000))
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**40))
-def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, s3: S3Server, numbers: Iterator[int]) -> None:
-    check_batches(random.Random(seed), store_at(f"s3://test/random-{next(numbers)}"), run_groups)
+def test_each_batch_gives_what_duckdb_makes_of_its_records(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    check_batches(random.Random(seed), store_at(str(tmp_path_factory.mktemp("random") / "store")), run_groups)
 
 
 @pytest.mark.parametrize("seed", [40, 187, 330])

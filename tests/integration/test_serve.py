@@ -20,6 +20,7 @@ import pytest
 from coset.batches.runners.ports import free_ports
 from demo.home import SOURCE
 from tests.compose.airflow_api import AirflowApi
+from tests.examples import few
 from tests.small import until
 from tests.started import kill_all_that_name, started
 
@@ -37,7 +38,7 @@ def serve(home: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "coset.cli.main", "serve", "--home", str(home), *words]
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("told", few([signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
 def test_servers_end_with_the_command_that_started_them(told: signal.Signals, home: Path) -> None:
     with started(serve(home)) as serving:
         assert serving.stdout is not None
@@ -49,6 +50,7 @@ def test_servers_end_with_the_command_that_started_them(told: signal.Signals, ho
     assert psutil.wait_procs(begun, timeout=30)[1] == []
 
 
+@pytest.mark.long
 def test_airflow_runs_a_batch_at_the_port_that_was_chosen_and_ends_when_it_is_told(home: Path) -> None:
     (port,) = free_ports(1)
     with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:
@@ -62,6 +64,7 @@ def test_airflow_runs_a_batch_at_the_port_that_was_chosen_and_ends_when_it_is_to
         ends_with_it(serving, signal.SIGTERM)
 
 
+@pytest.mark.long
 def test_all_of_airflow_ends_with_the_command_that_started_it_if_that_is_killed(home: Path) -> None:
     (port,) = free_ports(1)
     with started(serve(home, "--airflow"), AIRFLOW__API__PORT=str(port)) as serving:

@@ -22,6 +22,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.model.offsets import OffsetRange
 from spark_jobs.tables.table_schema import RESIDUE, folder
+from tests.examples import few
 from tests.judged import IN_PLACE, refusal
 from tests.registry import USER, Registry, running
 from tests.running import run_and_publish, run_and_publish_unjudged, run_groups
@@ -163,14 +164,15 @@ class Events:
             self.year.retain(partition, self.year.read_up_to(partition))
 
 
-def test_a_year_of_a_topic(kafka: KafkaServer, store: Store, registry: Registry, tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", few([3, BATCHES]))
+def test_a_year_of_a_topic(batches: int, kafka: KafkaServer, store: Store, registry: Registry, tmp_path: Path) -> None:
     year = Year(kafka, registry, store)
     events = Events(year)
     readings = [
         Reading(store, "landed", year.source, offsets="sparse(20)"),
         Reading(store, "broker", kafka.source, format="avro"),
     ]
-    for batch in range(BATCHES):
+    for batch in range(batches):
         events.happen(batch)
         losses = (events.lose(),) if batch == LOST else ()
         year.land()

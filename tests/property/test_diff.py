@@ -14,6 +14,7 @@ from partitioning.diff.moved_keys import Portion, handovers
 from partitioning.diff.plan_diff import diff
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.values import replace
+from tests.examples import examples
 from tests.shown import tails
 
 counts = st.integers(1, 12)
@@ -55,7 +56,7 @@ def test_tasks_by_the_coset_rule_keep_the_share_that_arithmetic_gives(before: in
     assert kept(*sides) == Fraction(min(before, now), lcm(before, now))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(plans(0), plans(1))
 def test_groups_partitions_records_and_tasks_are_those_that_a_look_at_each_hash_finds(before: Plan, now: Plan) -> None:
     (old,), (new,) = before.stages, now.stages
@@ -78,7 +79,7 @@ def test_groups_partitions_records_and_tasks_are_those_that_a_look_at_each_hash_
                 assert each.tasks == Portion(len(taking), len(new.tasks))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(plans(0), plans(1))
 def test_a_plan_of_other_offsets_only_changes_nothing_and_any_plan_leaves_the_results(before: Plan, now: Plan) -> None:
     assert diff(before, replace(before, batch=1)).sentences == ("Nothing changed but the offsets.",)

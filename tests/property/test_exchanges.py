@@ -18,6 +18,7 @@ from partitioning.planning.exchanges.derived_placements import placements, place
 from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import replace
+from tests.examples import examples
 from tests.exchanged import paths, rekeying, tables, tables_of_one_task
 
 HASHES = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])
@@ -117,14 +118,14 @@ def counts(graph: Graph) -> st.SearchStrategy[Statistics]:
 
 
 @given(graphs(), st.data())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_equal_keys_meet_and_tables_hold_what_they_would_without_tasks(graph: Graph, data: st.DataObject) -> None:
     made, found = cuts(graph, data.draw(st.one_of(st.none(), counts(graph))))
     assert tables(made, found) == tables_of_one_task(graph)
 
 
 @given(graphs(), st.data())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
     graph: Graph, data: st.DataObject
 ) -> None:
@@ -151,7 +152,7 @@ def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
 
 
 @given(graphs(most=4), st.data())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject) -> None:
     statistics = data.draw(counts(graph))
     _, found = cuts(graph, statistics)
@@ -186,7 +187,7 @@ def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject
 
 
 @given(graphs(), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_an_unrelated_flow_and_one_more_table_change_nothing_else(graph: Graph, data: st.DataObject) -> None:
     made, found = cuts(graph)
     assert cuts(graph) == (made, found)
@@ -206,7 +207,7 @@ def test_an_unrelated_flow_and_one_more_table_change_nothing_else(graph: Graph, 
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 def test_the_vertex_cut_is_the_cheapest_the_smallest_and_the_nearest_to_the_sinks(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 7))
     before = {v: data.draw(st.lists(st.integers(0, v - 1), unique=True)) if v else [] for v in range(size)}

@@ -17,6 +17,7 @@ from coset.sources.formats.landed_file import LandedFile
 from coset.sources.formats.opening import open_landed
 from partitioning.model.misdeclared import checked
 from partitioning.model.streams import Stream
+from tests.examples import examples
 from tests.written import COLUMNS, WRITERS, Writer, values
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,7 +50,7 @@ def opened(writer: Writer, rows: list[dict[str, Any]], first: int, counted: bool
 
 @pytest.mark.parametrize("counted", [False, True], ids=["with offsets", "counted"])
 @pytest.mark.parametrize("writer", WRITERS, ids=str)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(rows=FILES, first=FIRSTS)
 def test_rows_are_read_as_they_were_written(
     writer: Writer, counted: bool, rows: list[dict[str, Any]], first: int
@@ -65,7 +66,7 @@ def test_rows_are_read_as_they_were_written(
 
 @pytest.mark.parametrize("counted", [False, True], ids=["with offsets", "counted"])
 @pytest.mark.parametrize("writer", WRITERS, ids=str)
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(rows=FILES, first=FIRSTS, data=st.data())
 def test_a_part_is_read_with_all_its_records_and_the_columns_that_are_wanted(
     writer: Writer, counted: bool, rows: list[dict[str, Any]], first: int, data: st.DataObject

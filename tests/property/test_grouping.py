@@ -32,8 +32,9 @@ from partitioning.planning.groups.balance import Balance, largest_first
 from partitioning.planning.groups.built_in import balanced_sticky
 from partitioning.planning.groups.grouping import Grouped, SizedTask, grouped
 from partitioning.planning.groups.sticky import numbered_after
+from tests.examples import examples
 
-moderate = settings(deadline=None, max_examples=150)
+moderate = settings(deadline=None, max_examples=examples(150))
 
 
 @dataclass(frozen=True)

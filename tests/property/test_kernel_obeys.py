@@ -26,6 +26,7 @@ from partitioning.model.streams import NullKeys, Stream
 from partitioning.model.tasks import Fate, Residues, Task, fate, takes
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.proof import OFFENDERS_KEPT
+from tests.examples import examples
 from tests.local_files import LocalFiles, record
 from tests.orders import order, planned
 
@@ -189,7 +190,7 @@ def _planned(case: Case, number: int, log: Log, files: LocalFiles) -> PlannedPar
     return planned(number, log.start, log.end, held)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(cases())
 def test_sql_is_given_what_is_the_tasks_and_the_receipt_counts_it(case: Case) -> None:
     with TemporaryDirectory() as folder:

@@ -25,6 +25,7 @@ from partitioning.planning.partitioners.partitioners import (
     current_shares,
     dealt,
 )
+from tests.examples import examples
 from tests.plans import dealt_stage, takers
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "apex"
@@ -46,7 +47,7 @@ def stage(shares: Shares) -> Stage:
     return dealt_stage("flights", shares.cosets, shares.owners, shares.cooling)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.integers(1, 24), st.lists(LOADS, min_size=1, max_size=6))
 def test_every_hash_has_one_share_after_any_splits_and_merges(cosets: int, steps: list[list[int]]) -> None:
     shares: tuple[Share, ...] = tuple(Share(cosets, (coset,)) for coset in range(cosets))
@@ -115,7 +116,7 @@ def test_coverage_never_breaks_where_that_of_apex_does_and_all_else_is_the_same(
     assert 0.2 < broken[True] / sequences[True] < 0.4
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.integers(1, 12),
     st.lists(st.lists(st.integers(0, 60_000), min_size=64, max_size=64), min_size=1, max_size=5),
@@ -140,7 +141,7 @@ def test_batch_after_batch_each_deal_is_complete_and_nothing_changes_while_it_co
         previous = stage(shares)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.tuples(st.sampled_from(["ApexKeys", "Even"]), st.integers(1, 12)), min_size=1, max_size=5))
 def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tuple[str, int]]) -> None:
     def deal(name: str, tasks: int, previous: Stage | None) -> Shares:
@@ -153,7 +154,7 @@ def test_a_deal_that_is_reached_in_steps_is_that_of_a_fresh_plan(steps: list[tup
     assert reached == deal(*steps[-1], None)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(
     st.lists(
         st.tuples(st.integers(1, 8), st.sets(st.integers(0, 7), min_size=1)).filter(

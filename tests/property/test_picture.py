@@ -12,6 +12,7 @@ from partitioning.pictures.drawing import Box, BoxGroup, Drawing, drawing
 from partitioning.pictures.layering import arranged
 from partitioning.pictures.layout import Frame, laid_out
 from partitioning.pictures.svg import svg
+from tests.examples import examples
 from tests.shown import fed, merged, tails, unified
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=60)
@@ -48,7 +49,7 @@ def _may_follow(one: Box, other: Box) -> bool:
     return one.wave < other.wave or one.kind != other.kind or one.kind not in {"stage", "table"}
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.one_of(plans.map(drawing), drawings()))
 def test_boxes_and_texts_keep_to_themselves(drawn: Drawing) -> None:
     sheet = laid_out(drawn)
@@ -59,7 +60,7 @@ def test_boxes_and_texts_keep_to_themselves(drawn: Drawing) -> None:
         assert 0 <= frame.y < frame.y + frame.height <= sheet.height
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.one_of(plans.map(drawing), drawings()))
 def test_arrows_run_down_between_boxes_from_edge_to_edge(drawn: Drawing) -> None:
     sheet = laid_out(drawn)
@@ -74,7 +75,7 @@ def test_arrows_run_down_between_boxes_from_edge_to_edge(drawn: Drawing) -> None
             assert not [f for f in sheet.frames if y < f.y + f.height and f.y < lower]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(drawings())
 def test_any_name_gives_a_well_formed_picture(drawn: Drawing) -> None:
     assert ElementTree.fromstring(svg(drawn)).get("role") == "img"

@@ -21,6 +21,7 @@ from partitioning.planning.changeover import changeovers
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import Value, replace
+from tests.examples import examples
 from tests.plans import COLUMNS, arrived
 from tests.runner import HASHES, ByPlan, Directly, Row
 
@@ -247,7 +248,7 @@ FITS = (
     keys,
     st.dictionaries(st.sampled_from(["s0", "s1", "s2"]), st.integers(0, 1000)).map(lambda some: Statistics(0, some)),
 )
-@settings(deadline=None, max_examples=1000, report_multiple_bugs=False)
+@settings(deadline=None, max_examples=examples(1000), report_multiple_bugs=False)
 def test_records_and_state_reach_their_tasks_whatever_the_pipeline_and_however_it_is_scaled(
     streams: list[Declared],
     steps: list[Move],

@@ -19,6 +19,7 @@ from partitioning.model.streams import Discovered, DiscoveredPartition, InputFil
 from partitioning.planning.check import check_plan
 from partitioning.planning.planner import plan_batch
 from partitioning.values import replace
+from tests.examples import examples
 from tests.plans import COLUMNS
 
 FOLDER = "s3://landing/topics/s/partition=1"
@@ -89,7 +90,7 @@ def is_right(files: Sequence[InputFile], start: int, end: int, missing: int, gap
     )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(cuts, changes, st.sampled_from([None, 0, 1, 3]), st.integers(-1, 1))
 def test_the_check_refuses_just_the_files_that_do_not_hold_the_range(
     cuts: list[int], changes: list[tuple[str, int]], gap: int | None, more: int

@@ -14,12 +14,13 @@ from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.tasks import Fate
 from partitioning.values import replace
 from tests.evidence import judged
+from tests.examples import examples
 from tests.reference import Log, Seen, log, pipeline, planned, run
 
 Fault = Callable[[st.DataObject, Plan, list[Seen]], list[Seen]]
 
 keys = st.text("ABCé0123456789", min_size=1, max_size=5)
-calm = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+calm = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

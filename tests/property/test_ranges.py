@@ -28,6 +28,7 @@ from partitioning.planning.check import check_plan
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import replace
+from tests.examples import examples
 from tests.plans import COLUMNS, arrived
 from tests.property.test_pipelines import Declared, Landing, Move, counts, keys, pipeline_of
 from tests.runner import ByPlan, Directly
@@ -87,7 +88,7 @@ def once_each(plan: Plan) -> dict[tuple[int, int, bool], int]:
     }
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(ends, ends, st.integers(1, 120), st.integers(1, 120), st.none() | st.integers(1, 90))
 def test_each_record_is_taken_once_whatever_a_task_may_take_of_a_partition(
     first: list[int], more: list[int], most: int, then: int, limit: int | None
@@ -116,7 +117,7 @@ changes = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.integers(120, 300), st.integers(40, 80), changes, st.booleans())
 def test_the_check_refuses_just_the_ranges_by_which_records_are_not_taken_once(
     end: int, most: int, changed: list[tuple[int, str, int]], moved: bool
@@ -149,7 +150,7 @@ alone = st.sampled_from(["filter", "select", "rekey", "merge", "aggregate", "pro
 moves = st.builds(Move, alone, st.integers(0, 9), st.integers(0, 9), st.sampled_from("ab"))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.lists(moves, min_size=1, max_size=6),
     st.integers(1, 3),

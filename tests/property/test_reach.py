@@ -19,6 +19,7 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Residues, Task
 from partitioning.planning.task_coverage import uncovered
 from partitioning.values import Value, replace
+from tests.examples import examples
 from tests.plans import takers
 
 few = st.integers(1, 8)
@@ -192,14 +193,14 @@ def _keeps_keyless(read: Input) -> bool:
     return bool(read.placement.key)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(cases())
 def test_each_record_is_one_tasks_and_equal_keys_meet_however_residues_are_dealt(case: Case) -> None:
     assert list(wrong(case)) == []
     assert case.findings() == []
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(damaged())
 def test_the_check_finds_something_wherever_a_record_is_lost_doubled_or_apart_from_its_equals(case: Case) -> None:
     if list(wrong(case)):

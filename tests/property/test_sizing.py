@@ -19,6 +19,7 @@ from partitioning.sizing.footprint import footprint
 from partitioning.sizing.proposal import NEAR, Targets, propose
 from partitioning.sizing.workload import LEFT, Load, Workload
 from partitioning.values import replace
+from tests.examples import examples
 from tests.plans import COLUMNS, arrived
 
 MOST = 30
@@ -75,14 +76,14 @@ def cost(of: Sizes, tasks: int, skew: float) -> Fraction:
     return max(load.mean, load.heaviest / Fraction(skew)) / (NEAR if whole else 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(sizes, st.integers(1, MOST))
 def test_the_work_of_tasks_is_what_dealing_out_hashes_gives(of: Sizes, tasks: int) -> None:
     plan = planned(of)
     assert Workload.of(plan, plan.stages[0]).load(tasks) == dealt(of, tasks)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(sizes, st.integers(1, MOST))
 def test_the_figures_of_a_planned_stage_are_those_that_sizing_goes_by(of: Sizes, tasks: int) -> None:
     plan = planned(of, f"tasks({tasks})")
@@ -96,7 +97,7 @@ def test_the_figures_of_a_planned_stage_are_those_that_sizing_goes_by(of: Sizes,
     assert figures.amplification == (Fraction(sum(read), total) if total else 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(sizes, st.integers(1, 200), st.sampled_from([1.0, 1.5, 2.0]), st.integers(1, 6), st.integers(6, MOST))
 def test_it_is_the_fewest_worthwhile_tasks_that_reach_the_target(
     of: Sizes, target: int, skew: float, low: int, high: int
@@ -112,7 +113,7 @@ def test_it_is_the_fewest_worthwhile_tasks_that_reach_the_target(
     assert found.tasks == min(tasks for tasks in worthwhile if costs[tasks] <= reached)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     sizes,
     st.integers(1, 300),
@@ -130,7 +131,7 @@ def test_more_bytes_never_propose_fewer_tasks(
     assert one.stages[0].tasks <= more.stages[0].tasks
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(
     sizes,
     st.integers(1, 300),
@@ -155,7 +156,7 @@ def test_what_is_proposed_is_within_the_bounds_can_be_planned_and_is_always_the_
     assert found.tasks <= high
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(sizes, st.integers(1, 300), st.lists(st.integers(1, 3), min_size=1, max_size=8), st.integers(0, 4))
 def test_nothing_changes_within_the_cool_down(of: Sizes, target: int, past: list[int], cooldown: int) -> None:
     history = [Statistics(batch, cosets={STAGE: tasks}) for batch, tasks in enumerate(past)]
@@ -165,7 +166,7 @@ def test_nothing_changes_within_the_cool_down(of: Sizes, target: int, past: list
     assert found.tasks == (past[-1] if run is not None and run < cooldown else free.tasks)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(sizes, st.integers(1, 60), st.integers(1, 60))
 def test_a_controller_that_follows_every_proposal_comes_to_rest(of: Sizes, target: int, before: int) -> None:
     plan, targets = planned(of), Targets(target, max_tasks=MOST, cooldown=2)

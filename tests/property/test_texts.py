@@ -35,6 +35,7 @@ from partitioning.pictures.svg import svg
 from partitioning.sections import Section, markdown
 from partitioning.texts import visible
 from tests.evidence import batch
+from tests.examples import examples
 from tests.memory_store import MemoryStore
 
 # All that any of the places could take for more than text.
@@ -173,7 +174,7 @@ def _backfill_page(text: str) -> str:
     return (site.store.get("delays/docs/backfill-0.html") or b"").decode()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @example("<script>alert(1)</script>\x00\x1b\u202e")
 @example(LONG)
 @given(nasty)
@@ -187,7 +188,7 @@ def test_html_shows_texts_and_obeys_none(text: str) -> None:
         assert len(page) < len(plain) + 500_000
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @example('`"<script>&\x00\x1b\u202e\ud800\n\\n')
 @given(nasty.filter(lambda text: text.strip()))
 def test_pictures_show_texts_and_obey_none(text: str) -> None:

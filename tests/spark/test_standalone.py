@@ -20,6 +20,7 @@ from coset.batches.runners.spark import Spark
 from coset.batches.runners.spark_settings import environment
 from coset.batches.runners.spark_submit import SparkSubmit
 from demo.s3_server import S3Server
+from tests.examples import few
 from tests.small import small_batch, until
 
 RUNNERS: Mapping[str, Callable[[str], Runner]] = {"spark": Spark, "spark-submit": SparkSubmit}
@@ -82,7 +83,7 @@ def event_logs(standalone: Standalone, tmp_path: Path, monkeypatch: pytest.Monke
     return events
 
 
-@pytest.mark.parametrize("kind", RUNNERS)
+@pytest.mark.parametrize("kind", few(RUNNERS))
 def test_executors_elsewhere_reach_the_store_and_no_text_has_the_secret(
     kind: str, standalone: Standalone, s3: S3Server, event_logs: Path
 ) -> None:

@@ -24,6 +24,7 @@ from partitioning.model.streams import Column, InputFile, NullKeys, Stream
 from partitioning.sizing.hotkeys import COMBINE, ISOLATE, NOTHING, HotKey, hot_keys
 from partitioning.values import replace
 from spark_jobs.engine.intake import Proved
+from tests.examples import examples
 from tests.plans import plan_of, tails, tails_found
 
 STAGE = "flights+planes"
@@ -190,7 +191,7 @@ def test_keys_that_are_all_alike_are_not_heavy() -> None:
     assert inspected(["few"] * 99) == ()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from([None, *TAILS[:12]]), min_size=0, max_size=1500), st.integers(1, 400))
 def test_a_heavy_key_never_has_more_records_than_it_had(keys: list[str | None], batch: int) -> None:
     counts = Counter(key for key in keys if key is not None)

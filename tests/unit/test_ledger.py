@@ -16,6 +16,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Commit, Decision, GivenUp, Verdict
 from partitioning.values import replace
+from tests.examples import examples
 from tests.memory_store import MemoryStore
 from tests.plans import plan_of, tails, tails_found
 
@@ -158,14 +159,14 @@ def after(batches: int, store: MemoryStore | None = None) -> tuple[Ledger, Plan]
 
 
 @given(st.integers(1, 3000))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_newest_of_many_plans_is_found(batches: int) -> None:
     ledger, plan = after(batches)
     assert ledger.standing().plan == plan
 
 
 @given(st.integers(900, 2500), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_newest_of_many_plans_is_found_where_others_were_removed(batches: int, data: st.DataObject) -> None:
     ledger, plan = after(batches)
     first = data.draw(st.integers(0, batches - 2))

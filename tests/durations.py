@@ -1,0 +1,98 @@
+"""How long the files of tests take: the longest begin first, and a run tells which they were.
+
+`--record-durations` writes down what a run took, in `durations.json`, which later runs are ordered by.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORDED = Path(__file__).with_suffix(".json")
+SHOWN = 10
+CPU = "cpu_seconds"
+# Files whose tests share nothing, and would wait for too long one after the other: each last parameter is as a file.
+DEALT = ("test_passing_faults",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-durations", action="store_true", help="write tests/durations.json anew")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Durations(), "durations of this run")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first; what was never recorded comes last."""
+    took = recorded()
+    items.sort(key=lambda item: -took.get(together(item.nodeid), 0))
+
+
+def recorded() -> dict[str, float]:
+    """Seconds of what runs together, as they were last recorded."""
+    took: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    return took
+
+
+def together(nodeid: str) -> str:
+    """The tests that run one after the other: a file's, or those of its part if it is dealt.
+
+    >>> together("tests/unit/test_plan.py::test_a_plan[2-max]")
+    'tests/unit/test_plan.py'
+    >>> together("tests/integration/test_passing_faults.py::test_it_passes[2-run]")
+    'tests/integration/test_passing_faults.py, run'
+    """
+    file, _, test = nodeid.partition("::")
+    part = test.rpartition("-")[2].removesuffix("]")
+    return f"{file}, {part}" if Path(file).stem in DEALT and "-" in test else file
+
+
+class _Durations:
+    """Seconds of what runs together, and of the processor where the processes say them."""
+
+    def __init__(self) -> None:
+        self._took, self._computed = defaultdict[str, float](float), defaultdict[str, float](float)
+        self._tests = Counter[str]()
+        self._began = 0.0
+
+    def pytest_runtest_logstart(self) -> None:
+        self._began = _computed()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Any:
+        try:
+            return (yield)
+        finally:
+            item.user_properties.append((CPU, _computed() - self._began))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = together(report.nodeid)
+        self._took[name] += report.duration
+        if report.when == "teardown":
+            self._tests[name] += 1
+            self._computed[name] += float(str(dict(report.user_properties).get(CPU, 0)))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        if len(self._took) > 1:
+            terminalreporter.write_line(f"The {min(SHOWN, len(self._took))} longest files:")
+            for name, seconds in sorted(self._took.items(), key=lambda each: -each[1])[:SHOWN]:
+                computed, tests = self._computed[name], self._tests[name]
+                terminalreporter.write_line(f"{seconds:7.1f} s, CPU {computed:6.1f} s, {tests:4} tests  {name}")
+        if config.getoption("--record-durations"):
+            RECORDED.write_text(json.dumps(self._recorded(), indent=1, sort_keys=True) + "\n")
+
+    def _recorded(self) -> dict[str, float]:
+        """What was recorded, with what ran now in its place; what takes less than a second need not be known."""
+        now = recorded() | {name: round(seconds, 1) for name, seconds in self._took.items()}
+        return {name: took for name, took in now.items() if took >= 1 and Path(name.partition(",")[0]).exists()}
+
+
+def _computed() -> float:
+    """Seconds of the processor that this process and its ended children took."""
+    return sum(os.times()[:4])

@@ -1,0 +1,29 @@
+"""How many cases are tried: few of them by default, all of them in `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# Hypothesis's own number, which a profile that tries all examples has.
+ALL = 100
+FIFTH = ALL // 5
+
+
+def examples(number: int) -> int:
+    """The share of so many examples of Hypothesis that the profile of this run tries, and one at least."""
+    return max(1, number * settings().max_examples // ALL)
+
+
+def few(cases: Iterable[Any], always: int = 1) -> list[Any]:
+    """Parameters of which the first, or so many, are always tried, and the others are marked as `long`.
+
+    >>> [case.marks[0].name for case in few(["plan", "run"])[1:]]
+    ['long']
+    """
+    listed = list(cases)
+    rest = (case if isinstance(case, tuple) else (case,) for case in listed[always:])
+    return [*listed[:always], *(pytest.param(*case, marks=pytest.mark.long) for case in rest)]
