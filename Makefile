@@ -9,7 +9,7 @@ MINUTES ?= 10
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka kafka serve test explore check format bench bench-plan compose-test airflow requirements clean
+.PHONY: help setup demo demo-kafka kafka serve test test-all durations explore check format bench bench-plan compose-test airflow requirements clean
 
 help: ## Show these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,14 @@ serve: $(READY) ## Keep the demo's S3 server and a Spark server running, to look
 airflow: $(READY) ## Keep both servers, Airflow's scheduler and its web page running
 	@$(BIN)/coset serve --airflow
 
-test: $(READY) ## Run every test, several files at once
-	@$(BIN)/python -m pytest --numprocesses 4
+test: $(READY) ## Run the tests, several files at once, without what takes long by nature
+	@$(BIN)/python -m pytest --numprocesses 4 -m "not long"
+
+test-all: $(READY) ## Run every test, with all examples
+	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough
+
+durations: $(READY) ## Run every test, and write down how long each file takes: the longest begin first
+	@$(BIN)/python -m pytest --numprocesses 4 --hypothesis-profile thorough --record-durations
 
 explore: $(READY) ## Look for new counterexamples with fresh seeds, for MINUTES=10
 	@$(BIN)/python -m tests.explore $(MINUTES)

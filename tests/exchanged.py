@@ -182,7 +182,7 @@ def paths(written: Graph, graph: Graph, cuts: Sequence[Cut]) -> Iterator[Path]:
     """All paths to steps that need their records placed, in the `graph` that was made of the one `written`."""
     exchanged = {(cut.source, reader) for cut in cuts for reader in cut.readers}
     steps = {step.name: step for step in graph.steps}
-    starts = rekeying(written) | {step.name for step in written.steps if _places(step)}
+    starts = rekeying(written) | {step.name for step in written.steps if places(step)}
 
     def back(reader: str, name: str, through: tuple[str, ...], crossed: tuple[str, ...]) -> Iterator[Path]:
         crossed = (*crossed, name) if (name, reader) in exchanged else crossed
@@ -193,10 +193,11 @@ def paths(written: Graph, graph: Graph, cuts: Sequence[Cut]) -> Iterator[Path]:
                 yield from back(name, read, (*through, name), crossed)
 
     for step in graph.steps:
-        if _places(step):
+        if places(step):
             for name in step.inputs:
                 yield from back(step.name, name, (step.name,), ())
 
 
-def _places(step: Step) -> bool:
+def places(step: Step) -> bool:
+    """Whether a step has the records of its inputs lie in a certain way."""
     return meets(step) or step.op is Op.REPARTITION

@@ -14,7 +14,7 @@ ROWS = 500
 def some_flights() -> pa.Table:
     """Flights of the whole year, a few of them without a tail number."""
     year = read("flights")
-    flights = year.take(range(0, year.num_rows, year.num_rows // ROWS)).slice(0, ROWS)
+    flights = year.take(pa.array(range(0, year.num_rows, year.num_rows // ROWS))).slice(0, ROWS)
     assert flights["tailnum"].null_count
     return flights
 

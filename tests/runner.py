@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from partitioning.hashes import java_placement, placement_hash
 from partitioning.model.graph import Graph, Op, Step, quote
+from partitioning.model.offsets import Span
 from partitioning.model.placement import JAVA, MURMUR2, Placement
 from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.reasons import Unifying
-from partitioning.model.tasks import Fate, Task, fate, takes
-from partitioning.model.unifiers import groups
+from partitioning.model.streams import NullKeys
+from partitioning.model.tasks import Task
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 
@@ -202,7 +205,9 @@ class ByPlan:
         """What lies in an exchange: all that tasks wrote of a partition, or what those wrote that a unifier unites."""
         placement, level = exchange.placement, isinstance(stage.why, Unifying)
         count = placement.partitions
-        united = groups(len(left) // count if level else len(left), exchange.unifiers[0] if exchange.unifiers else 1)
+        parts = range(len(left) // count if level else len(left))
+        # Neighbours, as evenly as can be, the larger parts first.
+        united = np.array_split(parts, exchange.unifiers[0] if exchange.unifiers else 1)
         held: list[list[Row]] = [[] for _ in range(count * len(united))]
         for task, given in enumerate(left):
             part = task // count if level else task
@@ -248,11 +253,17 @@ def lies(key: str, placement: Placement, number: int) -> bool:
 
 
 def is_taken(task: Task, read: Input, partition: int, key: str | None, offset: int) -> bool:
-    """Whether a task takes a record of an input, with a key or without."""
-    h = None if key is None else _hash(task, read, key)
-    if isinstance(read, StreamInput):
-        return fate(task, read.name, read.null_keys, partition, h, offset) is Fate.TAKEN
-    return takes(task, read.name, partition, h, offset)
+    """Whether a task takes a record of an input, with a key or without: said here from what tasks mean, not asked of
+    the rule of the product."""
+    here = partition in task.reads.get(read.name, ())
+    if isinstance(task.offsets, Span):
+        here = here and offset in range(task.offsets.start, task.offsets.end)
+    if key is None:
+        kept = not isinstance(read, StreamInput) or read.null_keys is NullKeys.OWN_TASK
+        return here and kept and partition in task.keyless.get(read.name, ())
+    residues = task.filters.get(read.name)
+    mine = residues is None or _hash(task, read, key) % residues.modulus in set(residues.residues)
+    return here and mine and not task.null_keys
 
 
 def _hash(task: Task, read: Input, key: str) -> int:

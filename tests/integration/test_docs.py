@@ -41,6 +41,7 @@ def docs(store: Store, tmp_path: Path) -> Store:
     return store
 
 
+@pytest.mark.usefixtures("s3")
 def test_browsers_are_told_that_pages_are_html(docs: Store) -> None:
     root = urlsplit(docs.root)
     kinds = {

@@ -90,6 +90,7 @@ def test_other_columns_than_the_published_table_has_are_refused_before_anything_
         steps.plan(other, store.root)
 
 
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_result_file_may_be_put_back_in_any_way(decided: bool, store: Store, tmp_path: Path) -> None:
     ref = planned(delays(land_delays(store)), store)

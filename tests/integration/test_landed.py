@@ -295,6 +295,7 @@ def test_a_file_that_the_store_does_not_give_is_not_called_truncated(
         ("AWS_ACCESS_KEY_ID", "nobody", Refused, "the store denies access"),
     ],
 )
+@pytest.mark.usefixtures("s3")
 def test_a_store_that_gives_nothing_is_named(
     store: Store, monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: type[CosetError], said: str
 ) -> None:

@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioning.model.graph import Graph, Keeps, Op, Step, Write
-from partitioning.model.placement import OPAQUE, KeyFormat, KeyHash
+from partitioning.model.placement import OPAQUE, KeyFormat
 from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import cuts
-from partitioning.planning.exchanges.derived_placements import placements, places, target
-from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import replace
 from tests.examples import examples
-from tests.exchanged import paths, rekeying, tables, tables_of_one_task
+from tests.exchanged import paths, places, rekeying, tables, tables_of_one_task
+from tests.ways import Way, Ways, weights
 
 HASHES = st.sampled_from(["murmur2"] * 8 + ["java", "opaque"])
 FORMATS = st.sampled_from([KeyFormat.STRING] * 8 + [KeyFormat.LONG])
@@ -131,13 +130,13 @@ def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
 ) -> None:
     statistics = data.draw(st.one_of(st.none(), counts(graph)))
     made, found = cuts(graph, statistics)
-    placed = placements(graph, statistics)
+    ways = Ways(graph, weights(graph, statistics))
     steps = {step.name: step for step in graph.steps}
     changing = rekeying(graph)
     needed: set[str] = set()
     for path in paths(graph, made, found):
         step = steps[path.wants]
-        dirty = path.start in changing or not placed[path.start].lies(target(step, placed))
+        dirty = path.start in changing or not ways.lies(path.start, ways.wanted[step.name])
         if dirty or step.op is Op.REPARTITION:
             assert len(path.exchanges) == 1, path
             needed.update(path.exchanges)
@@ -156,33 +155,31 @@ def test_each_unplaced_path_crosses_one_exchange_and_no_exchange_is_without_one(
 def test_no_other_positions_move_fewer_records(graph: Graph, data: st.DataObject) -> None:
     statistics = data.draw(counts(graph))
     _, found = cuts(graph, statistics)
-    placed = placements(graph, statistics)
+    ways = Ways(graph, weights(graph, statistics))
     steps = {step.name: step for step in graph.steps}
-    weights = {name: each.records for name, each in estimates(graph, statistics).items()}
+    records = weights(graph, statistics)
     changing = rekeying(graph)
-    unplaced: dict[KeyHash, list[set[str]]] = {}
+    unplaced: dict[Way, list[set[str]]] = {}
     for path in paths(graph, graph, ()):
-        key_hash = target(steps[path.wants], placed)
-        if steps[path.wants].op is not Op.REPARTITION and (
-            path.start in changing or not placed[path.start].lies(key_hash)
-        ):
-            unplaced.setdefault(key_hash, []).append({path.start, *path.steps})
+        wanted = ways.wanted[path.wants]
+        if steps[path.wants].op is not Op.REPARTITION and (path.start in changing or not ways.lies(path.start, wanted)):
+            unplaced.setdefault(wanted, []).append({path.start, *path.steps})
     least = 0
     for some in unplaced.values():
         positions = sorted(set().union(*some))
         tried = chain.from_iterable(combinations(positions, size) for size in range(len(positions) + 1))
         least += min(
-            sum(weights[name] for name in chosen) for chosen in tried if all(each & {*chosen} for each in some)
+            sum(records[name] for name in chosen) for chosen in tried if all(each & {*chosen} for each in some)
         )
     implicit = [cut for cut in found if steps.get(cut.wanted_by[0], graph.steps[0]).op is not Op.REPARTITION]
     assert sum(cut.moves or 0 for cut in implicit) == least
     late = {
-        (target(step, placed), name)
+        (ways.wanted[step.name], name)
         for step in graph.steps
         if places(step) and step.op is not Op.REPARTITION
         for name in step.inputs
     }
-    shuffled = sum(weights[name] for key_hash, name in late if not placed[name].lies(key_hash))
+    shuffled = sum(records[name] for wanted, name in late if not ways.lies(name, wanted))
     assert sum((cut.moves or 0) + (cut.spares or 0) for cut in implicit) == shuffled
 
 
