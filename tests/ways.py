@@ -84,5 +84,6 @@ class Ways:
         if staying:
             return max(staying, key=lambda way: staying[way])
         hashes = [self.given[name].hash for name, _ in origins]
-        key_format = {each.name: each.key_format for each in (*self.graph.streams, *self.graph.steps)}[step.inputs[0]]
-        return Way(key_format, next((name for name in hashes if name != OPAQUE), MURMUR2))
+        formats = {stream.name: stream.key_format for stream in self.graph.streams}
+        formats |= {each.name: each.key_format for each in self.graph.steps}
+        return Way(formats[step.inputs[0]], next((name for name in hashes if name != OPAQUE), MURMUR2))
