@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
-import sysconfig
+import tomllib
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from packaging.requirements import Requirement
 
 from tests.landed import land_table
 
@@ -53,14 +56,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of an environment that has the wheel and what it depends on."""
+    return installed_in(tmp_path_factory.mktemp("bare"), f"coset @ {wheel.as_uri()}")
+
+
+@pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment that has the wheel, and of what lies here only what requirements.txt names."""
-    uv, folder = Path(sys.executable).with_name("uv"), tmp_path_factory.mktemp("installed")
+    """The `bin` folder of an environment that has the wheel with its extras."""
+    return installed_in(tmp_path_factory.mktemp("installed"), f"coset[airflow,kafka] @ {wheel.as_uri()}")
+
+
+def installed_in(folder: Path, what: str) -> Path:
+    uv = Path(sys.executable).with_name("uv")
     run([uv, "venv", "--quiet", "--python", sys.executable, folder], folder)
-    run([uv, "pip", "install", "--quiet", "--no-deps", "--python", folder / "bin/python", wheel], folder)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    # A path in such a file is searched, and the clone that a `.pth` file in there names is not.
-    (packages / "requirements.pth").write_text(sysconfig.get_path("purelib"))
+    pinned = ["--constraint", ROOT / "requirements.txt"]
+    run([uv, "pip", "install", "--quiet", *pinned, "--python", folder / "bin/python", what], folder)
     return folder / "bin"
 
 
@@ -105,10 +116,14 @@ def test_what_is_run_can_be_run_where_it_is_installed(installed: Path) -> None:
     assert os.access(java, os.X_OK)
 
 
-def test_a_company_runs_its_own_pipeline(installed: Path, company: Path) -> None:
-    assert "Batch 0 is published" in run([installed / "coset", "run", "views", "--runner", "local"], company)
-    assert "Lag: 0" in run([installed / "coset", "status", "views"], company)
-    assert "demo" not in run([installed / "coset", "--help"], company)
+def test_a_trial_needs_no_extra(bare: Path, company: Path) -> None:
+    assert [*bare.parent.rglob("pyspark"), *bare.parent.rglob("airflow"), *bare.parent.rglob("confluent_kafka")] == [
+        *bare.parent.rglob("site-packages/coset/airflow")
+    ]
+    assert "Batch 0 is published" in run([bare / "coset", "run", "views", "--runner", "local"], company)
+    assert "Lag: 0" in run([bare / "coset", "status", "views"], company)
+    assert "counts, version 1: 7 rows" in run([bare / "coset", "rows", "views"], company)
+    assert "demo" not in run([bare / "coset", "--help"], company)
 
 
 def test_a_company_runs_its_own_pipeline_on_spark(installed: Path, company: Path) -> None:
@@ -132,3 +147,15 @@ def test_a_companys_airflow_has_the_dag_and_the_plugin(installed: Path, company:
     )
     told = run([installed / "python", "-W", "ignore", "-c", code], company, **variables)
     assert told.split()[-2:] == ["views", "coset"]
+
+
+def test_what_a_wheel_depends_on_is_what_is_pinned_here() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    pinned = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.M))
+    wrong = [
+        text
+        for text in listed
+        if (needed := Requirement(text)).name != "coset" and pinned.get(needed.name, "0") not in needed.specifier
+    ]
+    assert wrong == []
