@@ -1,4 +1,4 @@
-"""Allowance: how many rows a batch may take away from a table, or leave behind of what a step kept."""
+"""Allowance: how many rows a batch may remove from a table, or from the state of a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from partitioning.values import Value
 
 
 class Allowance(Value, frozen=True, omit_defaults=True):
-    """Of a table or step that has so many `rows` or more, at most so many `percent`; of those that were `named`, all.
+    """A batch may remove at most `percent` of a table or state that has `rows` rows or more. It may remove all rows of
+    those that are `named`.
 
     >>> Allowance().is_too_much(100, 50), Allowance().is_too_much(100, 49), Allowance().is_too_much(99, 0)
     (False, True, False)
@@ -17,5 +18,5 @@ class Allowance(Value, frozen=True, omit_defaults=True):
     named: tuple[str, ...] = ()
 
     def is_too_much(self, before: int, after: int) -> bool:
-        """Whether it takes too much if there are so many rows before and after."""
+        """Whether the batch removes too much, given the rows before and after it."""
         return before >= self.rows and 100 * (before - after) > self.percent * before

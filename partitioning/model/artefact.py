@@ -8,9 +8,8 @@ from partitioning.values import Value
 
 
 class Role(StrEnum):
-    """What a file is for: rows of a result table, the sampled keys that the audit compares, rows for later tasks, which
-    read them moved through an exchange or as a result, where they were made, rows for later batches: state, or rows
-    that a step on Spark's DataFrames is given."""
+    """What a file is for: rows of a result table; sampled keys for the audit; rows for later tasks, moved by an
+    exchange or left in place as a result; state for later batches; or the input of a step on Spark's DataFrames."""
 
     TABLE = "table"
     KEYS = "keys"
@@ -21,7 +20,7 @@ class Role(StrEnum):
 
 
 class PartitionSlice(Value, frozen=True, order=True, array_like=True):
-    """The rows of one partition in a file: so many `records`, in the bytes [start, end)."""
+    """The rows of one partition in a file: `records` of them, in the bytes [start, end)."""
 
     partition: int
     start: int
@@ -30,11 +29,11 @@ class PartitionSlice(Value, frozen=True, order=True, array_like=True):
 
 
 class Artefact(Value, frozen=True, order=True, omit_defaults=True):
-    """A file that a task left: `name` is that of a result table, of the stage whose keys it holds, or of an input.
+    """A file that a task wrote. `name` is a result table, the stage whose keys it holds, or an input.
 
-    `path` is its key below the store's root. `digest` is the sha256 of its `size` bytes, `etag` the store's own. What
-    is for later tasks lies by partition: `parts` has those that have rows, ascending. Of state, `task` is the number of
-    the task that left it, and `latest` the greatest `@time` of its rows, if these have one.
+    `path` is its key below the store's root, `digest` the SHA-256 of its `size` bytes, `etag` the store's own. A file
+    for later tasks is sorted by partition: `parts` lists the partitions that have rows, ascending. In a file of state,
+    `task` is the task that wrote it and `latest` the greatest `@time` of its rows, if they have one.
     """
 
     role: Role

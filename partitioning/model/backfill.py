@@ -1,6 +1,6 @@
-"""Backfills: published batches that are run again beside what is published, compared with it, and put in its place.
+"""Backfills: published batches run again beside the published data, compared with it, and swapped in.
 
-A backfill has a ledger of its own, under a name that says which pipeline it is of, and which of its backfills.
+Each backfill has its own ledger. The ledger's name gives the pipeline and the backfill's number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"(.+)\.backfill-([0-9]+)")
 
 
 def name_of(pipeline: str, number: int) -> str:
-    """Under which name a backfill's documents and files lie.
+    """The name under which a backfill's documents and files lie.
 
     >>> pipeline_of(name_of("shop", 3)), pipeline_of("shop")
     ('shop', None)
@@ -33,15 +33,15 @@ def key_of(pipeline: str, number: int) -> str:
 
 
 def pipeline_of(name: str) -> str | None:
-    """The pipeline whose batches are run again under that name; None if it is a pipeline's own."""
+    """The pipeline whose batches a backfill of this name runs again. None if the name is a pipeline's own."""
     match = _NAME.fullmatch(name)
     return match[1] if match else None
 
 
 class Backfill(Document, frozen=True):
-    """The request: these published `batches` of a pipeline, planned by these `settings`, as TOML; who, why and when.
+    """A request to run published `batches` again with these `settings` (TOML): who asked, why and when.
 
-    If their input was `repaired`, the files that hold their offsets are looked for anew.
+    If the input was `repaired`, planning looks again for the files that hold the offsets.
     """
 
     FORMAT: ClassVar[str] = "coset.backfill/1"
@@ -57,7 +57,7 @@ class Backfill(Document, frozen=True):
 
     @property
     def name(self) -> str:
-        """Under which its documents and files lie."""
+        """The name under which its documents and files lie."""
         return name_of(self.pipeline, self.number)
 
     def __str__(self) -> str:
@@ -67,9 +67,9 @@ class Backfill(Document, frozen=True):
 
 
 class Difference(Value, frozen=True):
-    """Rows as they were and as they are now: how many, and a digest of each that knows no order.
+    """Rows before and now: their numbers, and an order-independent digest of each set.
 
-    Of `keys` keys they differ; `first` has the rows of the first of them, as they were and as they are now.
+    The rows of `keys` keys differ. `first` has the rows of the first of these keys, before and now.
     """
 
     rows: tuple[int, int]
@@ -79,7 +79,7 @@ class Difference(Value, frozen=True):
 
     @property
     def first_columns(self) -> tuple[tuple[str, str, str], ...]:
-        """The first of them for people: of a row beside a row only the columns that differ."""
+        """The first differing rows, for people. Where a key has one row on each side, only the columns that differ."""
         return tuple((key, *_columns_that_differ(before, now)) for key, before, now in self.first)
 
     @property
@@ -99,7 +99,7 @@ def _columns_that_differ(before: str, now: str) -> tuple[str, str]:
 
 
 def _columns(row: str) -> dict[str, str]:
-    """A row in JSON, each value as it is written there. Raises ValueError if it is more than one."""
+    """The values of a row in JSON, as written. Raises ValueError if the text is more than one row."""
     decoder, at, columns = JSONDecoder(), 1, {}
     while at < len(row):
         name, colon = decoder.raw_decode(row, at)
@@ -110,22 +110,22 @@ def _columns(row: str) -> dict[str, str]:
 
 
 class TableComparison(Difference, frozen=True, kw_only=True):
-    """The rows that a batch gave a table, and those that it gives now."""
+    """The rows that a batch wrote to a table before, and those that it writes now."""
 
     batch: int
     table: str
 
 
 class StateComparison(Difference, frozen=True, kw_only=True):
-    """What a step keeps after the last batch, beside what was `kept_by` it, or by the step that it replaces; None if it
-    replaces none."""
+    """The state of a step after the last batch, compared with the state that was `kept_by` it before or by the step
+    that it replaces. `kept_by` is None if it replaces none."""
 
     step: str
     kept_by: str | None
 
     @property
     def stays(self) -> bool:
-        """Whether the next batch finds what was kept under the same name."""
+        """Whether the next batch finds the state under the same name."""
         return self.same and self.kept_by == self.step
 
     def __str__(self) -> str:
@@ -135,10 +135,9 @@ class StateComparison(Difference, frozen=True, kw_only=True):
 
 
 class InputChange(Value, frozen=True):
-    """That files of a stream partition are others than a batch has read, in its `range`: so many that are other or new,
-    and so many that are gone, `first` some of them; how many records they hold, before and now; and the offsets from
-    each first to each last that were missing, and were `added`.
-    """
+    """Files of a stream partition that changed since a batch read them, within its `range`: how many are new or
+    different, how many are gone, the `first` few of them, how many records they held before and hold now. `added` lists
+    the missing offsets that are there now, each first to last."""
 
     batch: int
     range: str
@@ -155,10 +154,11 @@ class InputChange(Value, frozen=True):
 
 
 class Comparison(Document, frozen=True):
-    """What a backfill gives, beside what its batches gave: `plans` has each batch, and the digests of both plans.
+    """The result of a backfill beside that of the published batches. `plans` has each batch with the digests of both
+    plans.
 
-    `changes` are the reasons for which a table may be another than it was; with `functions` behind tables, only their
-    import paths are known to be the same. `input` is what was repaired in it.
+    `changes` are the reasons why a table may differ. The code of `functions` behind a table is not compared, only its
+    import path. `input` is what was repaired.
     """
 
     FORMAT: ClassVar[str] = "coset.comparison/2"
@@ -174,23 +174,22 @@ class Comparison(Document, frozen=True):
 
     @property
     def repairs(self) -> tuple[InputChange, ...]:
-        """What is other in the input than it was."""
+        """What changed in the input."""
         return self.input if isinstance(self.input, tuple) else ()
 
     @property
     def needs_approval(self) -> bool:
-        """Whether somebody has to see it: only the same rows of the same input by the same pipeline are put in place
-        without."""
+        """Whether a person must approve the swap. Nobody has to if rows, input and pipeline are the same."""
         return not self.same or bool(self.changes) or bool(self.repairs)
 
     @property
     def kept_otherwise(self) -> tuple[str, ...]:
-        """The steps that keep something else than later batches went on from."""
+        """The steps whose state differs from the one that later batches continued from."""
         return tuple(state.step for state in self.states if not state.stays)
 
     @property
     def compared_with(self) -> dict[int, str]:
-        """The digest of the plan whose rows counted, by batch."""
+        """The digest of the plan whose rows readers saw, by batch."""
         return {batch: before for batch, before, _ in self.plans}
 
     @property
@@ -210,7 +209,7 @@ class Comparison(Document, frozen=True):
 
 
 class SwapKind(StrEnum):
-    """Which rows readers are to see: those of a backfill, those that there were before, or those of this one never."""
+    """Which rows readers see: those of a backfill, those before it, or never those of this one."""
 
     SWAP = "swap"
     UNDO = "undo"
@@ -218,11 +217,10 @@ class SwapKind(StrEnum):
 
 
 class Swap(Document, frozen=True):
-    """The decision to put the rows of a backfill in the place of those that there are, to take that back, or to cancel
-    a backfill that was never put in place.
+    """A decision about a backfill: swap its rows in, undo the swap, or cancel a backfill that was never swapped in.
 
-    A pipeline's swaps are numbered without holes. `approved` is the digest of the comparison, if there is one. It
-    `keeps` if the next batch goes on from what the backfill keeps, which is not what was kept before, so that upserted
+    A pipeline's swaps are numbered without gaps. `approved` is the digest of the approved comparison, if any. With
+    `keeps`, the next batch continues from the backfill's state, which differs from the published one; so upserted
     tables change too.
     """
 
@@ -241,7 +239,7 @@ class Swap(Document, frozen=True):
 
 
 class Swapped(Document, frozen=True):
-    """The receipt of a swap: the version of each table that holds it."""
+    """The receipt of a swap: the version of each table that has it."""
 
     FORMAT: ClassVar[str] = "coset.swapped/1"
 

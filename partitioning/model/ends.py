@@ -1,7 +1,7 @@
 """Ends: how far each stream partition was read by published batches, whether the last one read it or not.
 
-A position means something in one topic only. So an end knows what it was read of: the files, the topic's id, the
-leader's epoch. A plan has the ends of what it reads; what else was ever read it remembers.
+An offset identifies a record in one topic only. So an end also names what was read: files, topic id, leader epoch. A
+plan holds the ends of what it reads, and remembers all others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class End(Value, frozen=True, gc=False, omit_defaults=True):
-    """Up to where a partition was read: from `beginning` to `end`, last by `batch`, of these `files`.
+    """How far a partition was read: from `beginning` to `end`, last by `batch`, from these `files`.
 
-    Only the last of the files is remembered. `epoch` is the leader epoch (KIP-101) at the end, -1 if nobody said.
+    Only the last file is remembered. `epoch` is the leader epoch (KIP-101) at the end, -1 if unknown.
     """
 
     partition: int
@@ -36,10 +36,10 @@ class End(Value, frozen=True, gc=False, omit_defaults=True):
 
 
 class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
-    """What was read of a stream: its partitions by number, those that it does not have any more too.
+    """What was read of a stream, by partition number, including partitions that it no longer has.
 
-    It was `declared` so, and had these columns, in the last `batch` that read it; `required` ones no file allowed to be
-    null. `topic` is the id that the topic had in its broker, if it was ever read there.
+    `declared` and the columns are those of the last `batch` that read it. No file allowed nulls in `required` columns.
+    `topic` is the topic's id in its broker, if it was ever read there.
     """
 
     declared: Stream
@@ -58,7 +58,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
         return {end.partition: end for end in self.ends}
 
     def end(self, partition: int) -> End | None:
-        """Up to where a partition was read; None if no batch has known it."""
+        """How far a partition was read. None if no batch has read it."""
         return self._by_number.get(partition)
 
     def then(self, later: StreamProgress) -> StreamProgress:
@@ -70,14 +70,14 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
 
 
 class What(StrEnum):
-    """What is forgotten: up to where was read, or only which files or topic it was read of."""
+    """What is forgotten: the position, or only which files or topic it belongs to."""
 
     POSITION = "position"
     SOURCE = "source"
 
 
 class Forgotten(Value, frozen=True):
-    """What was read of a stream partition, and is not known any more."""
+    """What was read of a stream partition before it was forgotten."""
 
     offsets: OffsetRange
     what: What
@@ -94,8 +94,8 @@ class Forgotten(Value, frozen=True):
 
 
 class Forgetting(Document, frozen=True):
-    """That somebody let a pipeline forget what it has read, after this published batch and before the next one: what,
-    who, why and when. They are numbered without holes."""
+    """A request to forget what a pipeline has read, made after this published batch and before the next: what, who, why
+    and when. Requests are numbered without gaps."""
 
     FORMAT: ClassVar[str] = "coset.forget/1"
 
@@ -109,12 +109,12 @@ class Forgetting(Document, frozen=True):
 
     @property
     def counted_twice(self) -> int:
-        """How many records can be counted twice: as many as all offsets that are read again may have."""
+        """How many records can be counted twice: at most one for each offset that is read again."""
         return sum(len(one.offsets) for one in self.forgotten if one.what is What.POSITION)
 
 
 class Ends(Value, frozen=True, dict=True):
-    """What all published batches of a pipeline up to `batch` have read, by name of the stream."""
+    """What all published batches of a pipeline up to `batch` have read, by stream name."""
 
     batch: int = -1
     streams: tuple[StreamProgress, ...] = ()
@@ -130,21 +130,21 @@ class Ends(Value, frozen=True, dict=True):
         return cls(batch, tuple(_read(stream, batch) for stream in streams))
 
     def stream(self, name: str) -> StreamProgress | None:
-        """What was read of a stream; None if nothing was."""
+        """What was read of a stream. None if nothing was."""
         return self._by_name.get(name)
 
     def end(self, stream: str, partition: int) -> End | None:
-        """Up to where a partition was read; None if no batch has known it."""
+        """How far a partition was read. None if no batch has read it."""
         read = self.stream(stream)
         return read.end(partition) if read else None
 
     def is_read_whole(self, stream: Stream) -> bool:
-        """Whether a batch reads all of a stream: a table, unless the last batch has kept it."""
+        """Whether a batch reads a stream whole: a table is, unless the last batch kept it."""
         read = self.stream(stream.name)
         return stream.table and not (stream.kept and read and read.declared.kept and read.batch == self.batch)
 
     def then(self, later: Ends) -> Ends:
-        """These, and what a later batch, or several, have read.
+        """These ends, updated by one or more later batches.
 
         >>> Ends(3).then(Ends(4)).batch
         4
@@ -156,7 +156,8 @@ class Ends(Value, frozen=True, dict=True):
         return replace(later, streams=tuple(reads[name] for name in sorted(reads)))
 
     def remembered(self) -> tuple[StreamProgress, ...]:
-        """What the plan of the last batch does not say itself, of partitions of which it reads nothing."""
+        """The ends of partitions of which the last batch reads nothing, so that its plan does not say them
+        otherwise."""
         reads = (self._of_before(read) for read in self.streams)
         return tuple(read for read in reads if read is not None)
 
@@ -175,7 +176,7 @@ class Ends(Value, frozen=True, dict=True):
         return replace(self, streams=tuple(read for read in reads if read.ends))
 
     def of_any_files(self) -> Ends:
-        """These, whatever files lie there now."""
+        """These ends without their files."""
         reads = (replace(read, ends=_by_order(replace(end, files=()) for end in read.ends)) for read in self.streams)
         return replace(self, streams=tuple(reads))
 
@@ -193,7 +194,7 @@ def _end(planned: PlannedPartition, batch: int) -> End:
 
 
 def _then(before: End | None, later: End) -> End:
-    """The end after a later batch, which may have had nothing to read."""
+    """The end after a later batch, even if that read nothing."""
     if before is None or later.files or before.end != later.end:
         return later
     return replace(before, beginning=later.beginning, epoch=later.epoch)

@@ -39,7 +39,8 @@ class ErrorKind(StrEnum):
 
 
 class Done(Value, frozen=True, tag="done", tag_field="outcome"):
-    """Tasks ran to their end. Of state, so many bytes were `fetched`, and `found` as copies where they ran."""
+    """Tasks completed. `fetched` is how many bytes of state were fetched, `found` how many came from the local
+    cache."""
 
     receipts: tuple[TaskReceipt, ...]
     fetched: int = 0
@@ -47,7 +48,7 @@ class Done(Value, frozen=True, tag="done", tag_field="outcome"):
 
 
 class Told(Value, frozen=True, omit_defaults=True):
-    """A finding on its way. Versions of Coset before this one told no kind."""
+    """A finding as it is sent between processes. Older versions of Coset sent no kind."""
 
     what: str
     where: str
@@ -91,7 +92,7 @@ Answer = Done | Failed
 
 
 class Failure(Document, frozen=True):
-    """What one run of a task group failed with, for whoever started it."""
+    """The error of one run of a task group, for the process that started it."""
 
     FORMAT: ClassVar[str] = "coset.failure/2"
 
@@ -101,7 +102,7 @@ class Failure(Document, frozen=True):
 
 
 def together(failed: Sequence[CosetError]) -> CosetError:
-    """Several errors as one: the findings of all, those of several once, and the kind with the highest exit code.
+    """Several errors as one. It has the findings of all, each once, and the kind with the highest exit code.
 
     >>> one = Refused(Finding(Kind.SQL, "a", "here", "do"))
     >>> other = Unreachable(Finding(Kind.SPARK, "b", "there", "wait"))

@@ -1,4 +1,4 @@
-"""File names: how those of landed files say their stream, partition and first offset, as Kafka Connect writes them."""
+"""File names: landed files name their stream, partition and first offset, as Kafka Connect writes them."""
 
 from __future__ import annotations
 

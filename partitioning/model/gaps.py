@@ -1,4 +1,4 @@
-"""Gaps: offsets of a stream partition at which there is no record, and who explains that."""
+"""Gaps: offsets of a stream partition without a record, and what explains them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import InputFile, Sparse, Stream
 from partitioning.values import Value
 
-# What ends a transaction takes an offset; two, where one without records lies between two with some.
+# The marker that ends a transaction takes an offset. An empty transaction between two others adds a second one.
 _MARKERS = 2
-# How likely compaction has to leave so many offsets without a record, one after the other, in a stream that lacks as
-# many of its offsets as the files around do.
+# A gap counts as compaction's if a gap this long is at least this likely, given how many offsets the files around it
+# lack.
 _UNLIKELY = 1e-6
 
 
 class Explained(StrEnum):
-    """Who says why offsets are missing: the file that was to hold them has fewer records, as it says itself; the broker
-    gave none; they are as few as markers of transactions; as many as compaction leaves in the files around; only
-    the declaration of their stream; somebody accepted that they are lost; or nobody."""
+    """What explains missing offsets: the footer of the file that should hold them; the broker; transaction markers;
+    compaction, judged by the files around; only the stream's declaration; a loss that somebody accepted; or nothing."""
 
     FOOTER = "footer"
     BROKER = "broker"
@@ -32,7 +31,7 @@ class Explained(StrEnum):
 
 
 class Gap(Value, frozen=True):
-    """So many of these offsets are missing: some of a `file`, or all, between two."""
+    """A gap: `missing` of these offsets have no record. They lie in a `file`, or between two."""
 
     offsets: OffsetRange
     missing: int
@@ -43,7 +42,8 @@ class Gap(Value, frozen=True):
 def gaps(
     stream: Stream, number: int, start: int, files: Sequence[InputFile], losses: Iterable[OffsetRange]
 ) -> Iterator[Gap]:
-    """The gaps of a partition from `start` to the end of its last file. The files are by offset; `losses` are accepted.
+    """The gaps of a partition from `start` to the end of its last file. The files are sorted by offset. `losses` were
+    accepted.
 
     >>> views = Stream("views", "s3://landing", "ad", 1, sparse=Sparse(5))
     >>> files = [InputFile("a", 9, "", 0, 50, missing=2), InputFile("b", 9, "", 51, 60), InputFile("c", 9, "", 90, 99)]
@@ -75,7 +75,7 @@ def covers(loss: OffsetRange, hole: OffsetRange) -> bool:
 
 
 def doubtful(plan: Plan) -> Iterator[Gap]:
-    """The gaps in what a batch reads that nothing explains but the declaration of their stream: a file may be lost."""
+    """The gaps in what a batch reads that only the stream's declaration explains. A file may be lost there."""
     for stream in plan.streams:
         for planned in stream.partitions:
             if planned.missing:
@@ -86,7 +86,7 @@ def doubtful(plan: Plan) -> Iterator[Gap]:
 def explained(
     stream: Stream, hole: OffsetRange, losses: Iterable[OffsetRange], around: Iterable[InputFile]
 ) -> Explained:
-    """Who says why there is nothing between two files; `around` has those of the two that are known."""
+    """What explains a gap between two files. `around` has the known ones of the two."""
     if any(covers(loss, hole) for loss in losses):
         return Explained.ACCEPTED
     if not isinstance(stream.sparse, Sparse) or len(hole) > stream.sparse.gap:
@@ -100,7 +100,7 @@ def explained(
 
 
 def next_step(hole: OffsetRange) -> str:
-    """What to do about a hole that nobody explains."""
+    """What to do about an unexplained gap."""
     declare = f'declare offsets="sparse({len(hole)})"'
     nothing = f"if no record was there, as where a transaction was aborted, {declare}, and it is a warning"
     return f"land the files that are missing; {nothing}; {go_on_without(hole)}"

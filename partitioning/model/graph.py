@@ -34,7 +34,7 @@ class Op(StrEnum):
 
 
 class Join(StrEnum):
-    """Which records a join keeps that match none of the others: none, those of the first flow, or all."""
+    """Which unmatched records a join keeps: none, those of the first flow, or all."""
 
     INNER = "inner"
     LEFT = "left"
@@ -42,13 +42,12 @@ class Join(StrEnum):
 
     @property
     def sql(self) -> str:
-        """The words between two sides in SQL."""
+        """The SQL keywords between the two sides."""
         return "JOIN" if self is Join.INNER else f"{self.name} JOIN"
 
 
 class Mode(StrEnum):
-    """What becomes of the rows that a result table has: those of a batch come beside them, take the place of the rows
-    of their keys, or of all."""
+    """What a batch does to a result table's rows: it adds to them, replaces the rows of its keys, or replaces all."""
 
     APPEND = "append"
     UPSERT = "upsert"
@@ -56,14 +55,14 @@ class Mode(StrEnum):
 
 
 class Keeps(Value, frozen=True, omit_defaults=True):
-    """What a step keeps from batch to batch: its state.
+    """The state of a step: what it keeps from batch to batch.
 
-    Without `sql` these are its own rows, which it reads again as more of its input. They take the place of whatever it
-    kept of the keys that it gets. With `sql`, they are the rows that this selects; those stay beside what it kept
-    before, each so many `microseconds` of its column `@time`. `apart` selects the key and time of the records whose
-    time does not count. A function says by itself what it keeps.
+    Without `sql`, a step keeps its own output, one row for each key, and reads it as further input of the next batch.
+    With `sql`, it keeps the rows that this selects, each for `microseconds` of its column `@time`, beside those of
+    earlier batches. `apart` selects key and time of records whose time does not count. A function returns its state
+    itself.
 
-    Planning adds the `columns`, unless they are a function's, and the `placement` by which the rows lie.
+    Planning adds the `columns`, unless a function declares them, and the `placement` of the rows.
     """
 
     sql: str = ""
@@ -73,18 +72,18 @@ class Keeps(Value, frozen=True, omit_defaults=True):
     apart: str = ""
 
     def since(self, latest: int | None) -> int | None:
-        """The earliest `@time` of rows that are still kept if `latest` was seen; None if none is over."""
+        """The earliest `@time` of rows still kept once `latest` was seen. None if no row expires."""
         return None if latest is None else latest - self.microseconds
 
 
 class Step(Value, frozen=True):
-    """One step: `sql` selects from the streams and steps named in `inputs`. `expressions` are what the user wrote.
+    """A step. `sql` selects from the streams and steps named in `inputs`; `expressions` are as the user wrote them.
 
-    What it gives has the key column `key` (empty: none), hashed as `key_format`; a step that `rekeys` gives
-    records other keys than they had. A `keyed` step needs all records of a key in one task. With `state` it
-    goes on from what it kept in the batch before. `partitions` fixes the number of tasks, `hash` is that by which
-    records are moved to it, `fan_in` how many inputs a unifier has. `function` is the import path of a process step's
-    function, or of one on Spark's DataFrames, `columns` are what it declares to give.
+    The output has the key column `key` (empty: none), hashed as `key_format`. A step that `rekeys` changes the records'
+    keys. A `keyed` step needs all records of a key in one task. With `state` it continues from its state of the batch
+    before. `partitions` fixes the number of tasks, `hash` places the records that move to it, `fan_in` limits the
+    inputs of a unifier. `function` is the import path of a function on Arrow tables or Spark's DataFrames, `columns`
+    its declared output.
     """
 
     name: str
@@ -105,17 +104,18 @@ class Step(Value, frozen=True):
 
     @property
     def on_dataframes(self) -> bool:
-        """Whether it is a function on Spark's DataFrames: what it makes is there only after its stage has run."""
+        """Whether it is a function on Spark's DataFrames. Its output exists only after its stage has run."""
         return self.op is Op.SPARK
 
     @property
     def keeps_its_rows(self) -> bool:
-        """Whether what it keeps are its own rows, by key: the newest of each key that it ever got."""
+        """Whether its state is its own output: the newest row of each key it ever got."""
         return self.state is not False and not self.state.sql and not self.function
 
 
 class Write(Value, frozen=True, omit_defaults=True):
-    """A result table: the step it holds, whether rows carry `_batch` and `_task`, and what is expected of it.
+    """A result table: the step whose rows it holds, whether rows carry `_batch` and `_task`, and what is expected of
+    it.
 
     `expectations` are Great Expectations configurations: `{"type": …, "kwargs": {…}}`, as JSON text. An upserted table
     holds a step that keeps its rows.

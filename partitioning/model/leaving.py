@@ -1,4 +1,4 @@
-"""Leaving: what the tasks of a stage leave for later stages, and what is there of it once they have run."""
+"""Outputs for later stages: what the tasks of a stage write for others, and what is there once they have run."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from partitioning.model.streams import Column
 from partitioning.model.unifiers import unifier_of
 from partitioning.values import Value
 
-# What a task leaves has positions from its number times this on, so that each has one origin.
+# A task numbers its output rows from its own number times this on, so that no two rows have the same position.
 POSITIONS = 1 << 40
 
-# Rows of state say which batch left them first, and whether they stand for a key of which nothing is kept any more.
+# Columns of state: the batch that first wrote the row, and whether the row says that nothing is kept of its key any
+# more.
 BATCH = Column("@batch", "BIGINT")
 GONE = Column("@gone", "BOOLEAN")
-# When a row was, in microseconds, where rows are kept for a time.
-# The variable of SQL that holds the end of the day on which a batch was planned, in microseconds.
+# The time of a row in microseconds, for state that is kept for a time.
 DAY_END = "@day_end"
 TIME = Column("@time", "BIGINT")
 
 
 class Leaving(Value, frozen=True):
-    """What a task of a stage leaves of the stream or step `step`: an exchange, a result, or state for later batches.
+    """What a task writes for others of the stream or step `step`: an exchange, a result, or state.
 
-    Its rows, with these columns, go to the partitions into which `placement` puts their keys. Without a key, or by a
-    hash that is not known, all go to that of the task's number. If unifiers read the partitions apart from each other,
-    they go to what is for `unifier`.
+    The rows, with these columns, go to the partitions that `placement` gives their keys. Rows without a key, or with an
+    unknown hash, go to the partition of the task's number. If unifiers split a partition between them, the rows go to
+    the share of `unifier`.
     """
 
     role: Role
@@ -44,15 +44,15 @@ class Leaving(Value, frozen=True):
 
     @property
     def numbers(self) -> range:
-        """The numbers under which the rows of partition 0, 1 … are left."""
+        """The numbers under which the rows of partitions 0, 1 … are written."""
         count = self.placement.partitions
         return range(self.unifier * count, (self.unifier + 1) * count)
 
 
 class LeftPart(Value, frozen=True, gc=False):
-    """The rows of a partition that one `task` left: so many `records`, in the bytes [start, end) of a file.
+    """The rows of a partition that one `task` wrote: `records` of them, in the bytes [start, end) of a file.
 
-    In the partition they have the offsets from `first` on.
+    Their offsets in the partition begin with `first`.
     """
 
     task: int
@@ -66,7 +66,7 @@ class LeftPart(Value, frozen=True, gc=False):
 
 
 class LeftPartition(Value, frozen=True, gc=False):
-    """The rows of a partition that all tasks left, in the order of these: offsets [0, end)."""
+    """The rows of a partition that all tasks wrote, in the order of the tasks: offsets [0, end)."""
 
     partition: int
     parts: tuple[LeftPart, ...] = ()
@@ -81,12 +81,12 @@ class LeftPartition(Value, frozen=True, gc=False):
         return self.parts[-1].first + self.parts[-1].records if self.parts else 0
 
 
-# The partitions that have rows, by number, of each exchange and result, by the name of the input that reads it.
+# The partitions that have rows, by number, for each exchange and result, by the name of the input.
 Left = Mapping[str, Mapping[int, LeftPartition]]
 
 
 def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
-    """What a task leaves for later ones: the exchanges of its stage, then its results and its state."""
+    """What a task writes for later tasks: the exchanges of its stage, then its results and its state."""
     stage = plan.stage(task.stage)
     return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage), _states(stage)))
 
@@ -97,19 +97,19 @@ def state_columns(keeps: Keeps) -> tuple[Column, ...]:
 
 
 def given_to(step: Step) -> tuple[str, ...]:
-    """How the rows are named that a task leaves for a step on Spark's DataFrames, those of each of its inputs."""
+    """The names of the rows that a task writes for a step on Spark's DataFrames, one for each of its inputs."""
     return tuple(f"{step.name}.given-{number}" for number in range(len(step.inputs))) if step.on_dataframes else ()
 
 
 def writers(plan: Plan, read: ExchangeInput | ResultInput) -> Stage:
-    """The stage whose tasks leave what an input reads."""
+    """The stage whose tasks write what an input reads."""
     if isinstance(read, ExchangeInput):
         return plan.stage(next(exchange.stage for exchange in plan.exchanges if exchange.name == read.name))
     return next(stage for stage in plan.stages if any(step.name == read.step for step in stage.steps))
 
 
 def left_by(receipts: Iterable[TaskReceipt]) -> Left:
-    """What tasks left for later ones of their batch, by their receipts."""
+    """What tasks wrote for later tasks of their batch, by their receipts."""
     return left_in(
         (receipt.task.task, artefact)
         for receipt in sorted(receipts, key=lambda receipt: receipt.task)
@@ -119,7 +119,7 @@ def left_by(receipts: Iterable[TaskReceipt]) -> Left:
 
 
 def left_in(files: Iterable[tuple[int, Artefact]]) -> Left:
-    """What lies by partition in files, each with the number of the task that left it, in this order."""
+    """What files hold by partition, each with the number of the task that wrote it, in this order."""
     left: dict[str, dict[int, list[LeftPart]]] = {}
     for task, artefact in files:
         for part in artefact.parts:

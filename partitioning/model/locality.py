@@ -11,7 +11,7 @@ from partitioning.values import Value
 
 
 class Locality(Value, frozen=True):
-    """Where groups and tasks ran last: location by group number, location by task. What is not in it is unknown."""
+    """The location where each group and each task ran last, by number. What is absent is unknown."""
 
     groups: Mapping[int, str] = field(default_factory=dict)
     tasks: Mapping[TaskRef, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Misdeclared: what is wrong with a stream as it is declared, all of it at once."""
+"""Checks of stream declarations: all errors of one at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout,
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
-# What is wrong, and what to do.
+# The error, and what to do about it.
 _Wrong = tuple[str, str]
 
 
 def checked(stream: Stream) -> Stream:
-    """The stream as declared, in plain words or not. Raises Refused with all findings if there are any."""
+    """A stream from its declaration. Raises Refused with all findings if the declaration is wrong."""
     check_name(stream.name, "stream")
     if findings := tuple(misdeclared(stream)):
         raise Refused(*findings)
@@ -41,7 +41,7 @@ def checked(stream: Stream) -> Stream:
 
 
 def misdeclared(stream: Stream) -> Iterator[Finding]:
-    """All that is wrong with the declaration itself."""
+    """All errors of the declaration itself."""
     where = f"stream {stream.name!r}"
     for wrong in (_of_keys, _of_columns, _of_format, _of_source):
         yield from (Finding(Kind.DECLARATION, what, where, then, about(wrong=what)) for what, then in wrong(stream))

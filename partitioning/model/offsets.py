@@ -80,7 +80,7 @@ class StreamPartition(Value, frozen=True, order=True):
 
 
 class Span(Value, frozen=True, order=True, gc=False):
-    """The offsets `start` (included) to `end` (excluded) of a partition that is named beside it.
+    """The offsets [start, end) of a partition that is named elsewhere.
 
     >>> print(Span(100, 250))
     [100,250)
@@ -94,7 +94,7 @@ class Span(Value, frozen=True, order=True, gc=False):
 
 
 class OffsetRange(Value, frozen=True, order=True):
-    """The offsets `start` (included) to `end` (excluded) of a stream partition.
+    """The offsets [start, end) of a stream partition.
 
     >>> print(OffsetRange(StreamPartition("flights", 3), 100, 250))
     flights-3@[100,250)

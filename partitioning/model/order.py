@@ -26,23 +26,23 @@ from partitioning.model.streams import Column, NullKeys, Sparse, Stream
 from partitioning.model.tasks import Task
 from partitioning.values import Document, Value, replace
 
-# The column that says where a row is among all that tasks left for a partition.
+# The column with a row's position among all rows written for a partition.
 POSITION = "@position"
 
 
 class _Ordered(Value, frozen=True):
-    """An input of a stage as one of its tasks reads it."""
+    """An input of a stage, as one task reads it."""
 
     read: Input
 
     @property
     def name(self) -> str:
-        """How the task and its receipt name it."""
+        """Its name in the task and its receipt."""
         return self.read.name
 
     @property
     def relation(self) -> str:
-        """How SQL names its records: those of this stream or step, or of its state."""
+        """Its name in SQL: the stream, the step, or the state."""
         return self.read.name if isinstance(self.read, StateInput) else self.read.step
 
     @property
@@ -51,7 +51,7 @@ class _Ordered(Value, frozen=True):
 
 
 class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
-    """A stream as one task reads it: its partitions with their ranges and files."""
+    """A stream as one task reads it: its partitions with ranges and files."""
 
     read: StreamInput
     declared: Stream
@@ -59,14 +59,14 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
     partitions: tuple[PlannedPartition, ...]
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedStream:
-        """The same stream with all partitions that several tasks read."""
+        """The same stream with the partitions of several tasks."""
         streams = (ordered for ordered in tasks if isinstance(ordered, OrderedStream))
         partitions = {planned.partition: planned for ordered in streams for planned in ordered.partitions}
         return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
 
     @property
     def offset(self) -> str:
-        """The column that says where a record is in its partition."""
+        """The column with a record's position in its partition."""
         return self.declared.offset
 
     @property
@@ -75,7 +75,7 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
 
     @property
     def sparse(self) -> bool:
-        """Whether any offsets may be missing, so that only who reads them knows which there are."""
+        """Whether any number of offsets may be missing, so that only its readers know which ones exist."""
         return isinstance(self.declared.sparse, Sparse)
 
     @property
@@ -85,13 +85,13 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
 
 
 class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
-    """What tasks left, in an exchange, as a result or as state, as one task reads it."""
+    """An exchange, result or state, as one task reads it."""
 
     read: ExchangeInput | ResultInput | StateInput
     partitions: tuple[LeftPartition, ...]
 
     def of_all(self, tasks: Sequence[Ordered]) -> OrderedParts:
-        """The same input with all partitions that several tasks read."""
+        """The same input with the partitions of several tasks."""
         inputs = (ordered for ordered in tasks if isinstance(ordered, OrderedParts))
         partitions = {left.partition: left for ordered in inputs for left in ordered.partitions}
         return replace(self, partitions=tuple(partitions[number] for number in sorted(partitions)))
@@ -102,17 +102,17 @@ class OrderedParts(_Ordered, frozen=True, tag="parts", tag_field="kind"):
 
     @property
     def offset(self) -> str:
-        """The column that says where a record is in its partition."""
+        """The column with a record's position in its partition."""
         return POSITION
 
     @property
     def null_keys(self) -> NullKeys:
-        """Whatever was done about a stream's own, those that steps made are records like others."""
+        """`null_keys` applies to records read from a stream. Null keys that a step makes are ordinary records."""
         return NullKeys.OWN_TASK
 
     @property
     def sparse(self) -> bool:
-        """Whether any offsets may be missing, so that only who reads them knows which there are."""
+        """Whether any number of offsets may be missing, so that only its readers know which ones exist."""
         return False
 
     @property
@@ -125,11 +125,11 @@ Ordered = OrderedStream | OrderedParts
 
 
 class Order(Document, frozen=True):
-    """What one task has to do: what to read and to take of it, the steps to run, and what to write and to leave.
+    """What one task does: what it reads and takes, the steps it runs, and what it writes.
 
-    `task` is as the plan has it: `tasks.takes` says which records are its own. `plan` is the digest of the plan,
-    `store` the root below which results are written. Its size does not depend on how many tasks there are, but for
-    those that left what it reads.
+    `task` is the plan's; `tasks.takes` decides which records are its own. `plan` is the plan's digest, `store` the root
+    below which it writes. The size of an order does not grow with the number of tasks, except by the files of the tasks
+    that wrote its input.
     """
 
     FORMAT: ClassVar[str] = "coset.order/3"
@@ -151,7 +151,7 @@ class Order(Document, frozen=True):
 
     @property
     def ref(self) -> TaskRef:
-        """The task, by its stage and number."""
+        """The stage and number of the task."""
         return TaskRef(self.stage, self.task.task)
 
     def __str__(self) -> str:
@@ -159,9 +159,9 @@ class Order(Document, frozen=True):
 
 
 def order_of(plan: Plan, digest: str, ref: TaskRef, attempt: int, store: str, left: Left) -> Order:
-    """The order of a task in an attempt; `digest` is the plan's, `store` the root of the store.
+    """The order of a task in an attempt. `digest` is the plan's, `store` the store's root.
 
-    `left` is what the tasks of earlier waves left in that attempt, and of state those of earlier batches.
+    `left` is what tasks of earlier waves wrote in that attempt and, for state, what earlier batches wrote.
     """
     stage = plan.stage(ref.stage)
     task = stage.tasks[ref.task]

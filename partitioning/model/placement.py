@@ -28,7 +28,7 @@ class KeyFormat(StrEnum):
 
     @property
     def column_types(self) -> tuple[str, ...]:
-        """The DuckDB types of columns that can hold such keys."""
+        """The DuckDB column types that can hold such keys."""
         match self:
             case KeyFormat.STRING:
                 return ("VARCHAR",)
@@ -45,9 +45,9 @@ class KeyFormat(StrEnum):
 
 
 class KeyHash(Value, frozen=True, order=True):
-    """How a key says where its records lie: the hash of the key serialised as `key_format`.
+    """How a key is placed: the hash of the key serialised as `key_format`.
 
-    With `gathered` all lie in one partition, where each hash would put them too.
+    With `gathered`, all records lie in one partition, where any hash would put them too.
     """
 
     key_format: KeyFormat
@@ -55,7 +55,7 @@ class KeyHash(Value, frozen=True, order=True):
     gathered: bool = False
 
     def serves(self, target: KeyHash) -> bool:
-        """Whether records that lie so need not move to where `target` puts them.
+        """Whether records placed so are already where `target` puts them.
 
         >>> text, number = KeyHash(KeyFormat.STRING, MURMUR2), KeyHash(KeyFormat.LONG, MURMUR2)
         >>> text.serves(number), number.serves(GATHERED)
@@ -73,8 +73,8 @@ GATHERED = KeyHash(KeyFormat.STRING, MURMUR2, gathered=True)
 
 
 class Placement(Value, frozen=True, order=True):
-    """Where records lie: in partition `hash(key) mod partitions` of `partitions`, the key column serialised as
-    `key_format`. Without a key they were gathered into one partition.
+    """Where records lie: in partition `hash(key) mod partitions`, with the key serialised as `key_format`. Records
+    gathered into one partition have no key.
 
     >>> print(Placement("tailnum", KeyFormat.STRING, MURMUR2, 12))
     murmur2(tailnum) mod 12
@@ -87,7 +87,7 @@ class Placement(Value, frozen=True, order=True):
 
     @property
     def key_hash(self) -> KeyHash | None:
-        """How keys say where records lie; None if they lie anywhere."""
+        """How keys are placed. None if records may lie anywhere."""
         return KeyHash(self.key_format, self.hash) if self.key else None
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ class Placement(Value, frozen=True, order=True):
 
 
 def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
-    """What is wrong with a declared hash. Nothing is imported: that a function exists is seen when it is used."""
+    """What is wrong with a declared hash. Nothing is imported: a missing function is found when it is used."""
     if name not in HASHES and not is_import_path(name):
         known = ", ".join(HASHES)
         yield Finding(
@@ -112,7 +112,7 @@ def hash_findings(name: str, key_format: str, where: str) -> Iterator[Finding]:
 
 
 def no_java_hash(where: str) -> Finding:
-    """What is wrong with bytes as keys under Java's hash."""
+    """What is wrong with byte keys under Java's hash."""
     what = "Java hashes a byte array by where it lies in memory, so equal keys have no common hash"
     return Finding(
         Kind.DECLARATION,

@@ -1,6 +1,6 @@
-"""The plan document: all that a batch will read, run and write, fixed before anything runs.
+"""The plan: all that a batch reads, runs and writes, fixed before anything runs.
 
-Everything that shows a plan and everything that runs it reads this one document.
+This one document is shown, stored, compared and run.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from partitioning.values import Document, Value, replace
 
 
 class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
-    """A stream partition in this batch: read [start, end); `committed` is where the last batch ended.
+    """A stream partition in this batch: the offsets [start, end) are read, `committed` is where the last batch ended.
 
-    `files` are those that hold the range, pinned by size and etag. `bytes` is the range's share of them. So many
-    offsets of the range are `missing`: no file holds them, and `model.gaps` says why. Of a topic that is read from its
-    broker, `epoch` is the leader epoch (KIP-101) that its log had reached when this was planned, -1 if nobody said.
+    `files` hold the range and are pinned by size and etag. `bytes` is the range's share of them. `missing` offsets of
+    the range are in no file; `model.gaps` explains them. For a topic read from its broker, `epoch` is the leader epoch
+    (KIP-101) that its log had reached at planning, -1 if unknown.
     """
 
     partition: int
@@ -47,9 +47,9 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
         return self.end - self.start - self.missing
 
     def within(self, span: Span) -> PlannedPartition:
-        """What a task reads of it that has these offsets only: their files, and their share of the bytes.
+        """The part of it that a task with these offsets only reads: files and their share of the bytes.
 
-        Where a file with missing offsets is cut, it is only known about how many of them are the task's.
+        If a file with gaps is cut, the number of records on each side is an estimate.
         """
         files = tuple(file for file in self.files if max(file.start, span.start) < min(file.end, span.end))
         size = sum(file.share(span.start, span.end) for file in files)
@@ -59,10 +59,10 @@ class PlannedPartition(Value, frozen=True, gc=False, omit_defaults=True):
 
 
 class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
-    """A stream in this batch: its declaration, its columns, and every partition by number.
+    """A stream in this batch: declaration, columns, and each partition by number.
 
-    New files are `lacking` some of the columns, which are read as null; `required` ones no file allows to be null.
-    `topic` is the id of a topic that is read from its broker.
+    New files lack the columns in `lacking`, which read as null. No file allows nulls in `required` columns. `topic` is
+    the id of a topic read from its broker.
     """
 
     declared: Stream
@@ -82,7 +82,7 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
         return sum(partition.records for partition in self.partitions)
 
     def records_of(self, only: Sequence[int] | None) -> int:
-        """How many records the batch reads of `only` these partitions, or of all."""
+        """How many records the batch reads of these partitions, or of all."""
         return self.records if only is None else sum(self.partitions[number].records for number in only)
 
     def range(self, partition: int) -> OffsetRange:
@@ -91,15 +91,15 @@ class PlannedStream(Value, frozen=True, omit_defaults=True, dict=True):
         return OffsetRange(StreamPartition(self.name, partition), planned.start, planned.end)
 
     def read_by(self, task: Task) -> tuple[PlannedPartition, ...]:
-        """The partitions that a task reads, each with what the task reads of it."""
+        """The partitions that a task reads, each with the part it reads."""
         partitions = (self.partitions[number] for number in task.reads.get(self.name, ()))
         return tuple(partitions if task.span is None else (planned.within(task.span) for planned in partitions))
 
 
 class PlannedWrite(Value, frozen=True, omit_defaults=True):
-    """A result table of a stage, its columns included (without `_batch` and `_task`).
+    """A result table that a stage writes, with its columns except `_batch` and `_task`.
 
-    An upserted table is written `anew` as a whole if its rows cannot stay where they are, or are not there yet.
+    An upserted table is rewritten (`anew`) if its rows cannot stay where they are or do not exist yet.
     """
 
     declared: Write
@@ -108,9 +108,9 @@ class PlannedWrite(Value, frozen=True, omit_defaults=True):
 
 
 class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
-    """A stream, or `only` some of its `partitions`, if others are moved first.
+    """A stream, or `only` some of its `partitions` if the others move first.
 
-    `placement` says where its records lie: by the gcd of both partition counts, if the count has changed.
+    `placement` is where its records lie. If the partition count changed, that is modulo the gcd of both counts.
     """
 
     name: str
@@ -126,12 +126,12 @@ class StreamInput(Value, frozen=True, tag="stream", tag_field="kind"):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The partitions that there are to read, ascending."""
+        """The partitions to read, ascending."""
         return range(self.partitions) if self.only is None else self.only
 
 
 class _Left(Value, frozen=True, omit_defaults=True):
-    """What tasks left of the stream or step `step`, in the partitions into which `placement` puts it."""
+    """What tasks wrote of the stream or step `step`, in the partitions of `placement`."""
 
     name: str
     step: str
@@ -139,15 +139,14 @@ class _Left(Value, frozen=True, omit_defaults=True):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The partitions that there are to read, ascending."""
+        """The partitions to read, ascending."""
         return range(self.placement.partitions)
 
 
 class ExchangeInput(_Left, frozen=True, tag="exchange", tag_field="kind"):
-    """What moved through an exchange: these columns of the stream or step `step`, where `placement` puts records.
+    """Records from an exchange: these columns of the stream or step `step`, placed by `placement`.
 
-    Each partition has so many `unifiers`, which read it apart from each other: what is for unifier u of partition p of
-    n lies under the number u * n + p.
+    Each partition is split between `unifiers`. The share of unifier u in partition p of n has the number u * n + p.
     """
 
     columns: tuple[Column, ...] = ()
@@ -155,21 +154,21 @@ class ExchangeInput(_Left, frozen=True, tag="exchange", tag_field="kind"):
 
     @property
     def numbers(self) -> Sequence[int]:
-        """The numbers that there are to read, ascending."""
+        """The numbers to read, ascending."""
         return range(self.placement.partitions * self.unifiers)
 
 
 class ResultInput(_Left, frozen=True, tag="result", tag_field="kind"):
-    """What a step of an earlier stage left where it was made: these columns of it."""
+    """The output of a step of an earlier stage, read where it was written: these columns."""
 
     columns: tuple[Column, ...] = ()
 
 
 class StateRun(Value, frozen=True, omit_defaults=True, gc=False):
-    """What a `batch` left of a state: so many `records`, in the files that its verdict names, of this digest.
+    """What one `batch` wrote of a state: `records` rows, in the files that its verdict names, with this digest.
 
-    `latest` is the greatest `@time` of the rows. Of a run that is `merged`, what is still needed is left anew by this
-    batch, and later ones do not read it.
+    `latest` is the greatest `@time` of the rows. This batch rewrites what is still needed of a run that is `merged`;
+    later batches do not read that run.
     """
 
     batch: int
@@ -180,7 +179,7 @@ class StateRun(Value, frozen=True, omit_defaults=True, gc=False):
 
 
 class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
-    """What one of the stage's own steps kept, up to an earlier `batch`: these columns, left in `runs`, newest first."""
+    """The state of one of the stage's steps, up to an earlier `batch`: these columns, in `runs`, newest first."""
 
     batch: int
     columns: tuple[Column, ...] = ()
@@ -193,7 +192,7 @@ class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
 
     @property
     def unmerged(self) -> int:
-        """The newest batch whose run is not merged, -1 if all are: what was left since is left anew."""
+        """The newest batch whose run is not merged, -1 if all are. This batch rewrites what was written since."""
         return max((run.batch for run in self.runs if not run.merged), default=-1)
 
     @property
@@ -202,21 +201,20 @@ class StateInput(_Left, frozen=True, tag="state", tag_field="kind"):
         return max((run.latest for run in self.runs if run.latest is not None), default=None)
 
 
-# What a stage reads; `name` is how tasks name it, `step` the stream or step whose records it holds.
+# What a stage reads. `name` is its name in tasks, `step` the stream or step whose records it holds.
 Input = StreamInput | ExchangeInput | ResultInput | StateInput
 
 
 class Exchange(Value, frozen=True):
     """Records moved to a new placement between two stages (Kafka Streams: repartition topic).
 
-    `source` is the stream or step whose records move, written by the tasks of `stage`; of a stream whose
-    partition count changed, `only` some partitions move. Partition p of it holds the records that
-    `placement` puts there. `wanted_by` are the steps that need it. With `unifiers`, what is written of a partition
-    passes that many levels of the step `combine` before it is read as a whole, each with so many unifiers for the
-    partition: those of the first read this exchange, each the parts of neighbouring writers, as evenly as can be. They
-    are the tasks of a stage, and write what they combine in place of `source`, in the exchange that the next level
-    reads. `moves` and `spares` are the records that pass through it and those that a shuffle of all would have moved
-    too, by the last batch's counts; None where they are not known.
+    `source` is the stream or step whose records move, written by the tasks of `stage`. `only` some partitions move if
+    the stream's partition count changed. Partition p holds the records that `placement` puts there. The steps in
+    `wanted_by` need it. With `unifiers`, a partition passes that many levels of the step `combine`, each with the given
+    number of unifiers for a partition. The first level reads this exchange; each unifier reads the parts of
+    neighbouring writers, as evenly as possible. Unifiers are tasks of a stage of their own; they write in place of
+    `source` into the exchange that the next level reads. `moves` and `spares` are the records that pass through it and
+    those that a full shuffle would move besides, estimated from the last batch; None if unknown.
     """
 
     name: str
@@ -233,17 +231,17 @@ class Exchange(Value, frozen=True):
 
     @property
     def readers(self) -> int:
-        """How many unifiers read each partition of it apart from each other; 1 if it is read as a whole."""
+        """How many unifiers share each partition; 1 if it is read whole."""
         return self.unifiers[0] if self.unifiers else 1
 
 
 class Stage(Value, frozen=True):
     """A part of the pipeline that runs without moving records between tasks.
 
-    `cosets` is L; `tasks` has one more if some stream gives records without a key their own task.
-    `why` says how L came about, and `given` whether its scheme was given. A `partitioner`, by its import path, may
-    have dealt the cosets to fewer tasks; `cooling` says for each task until which batch it is left as it is. Stages
-    of a later `wave` read what those of earlier waves left. `changes` are those of the streams that it reads.
+    `cosets` is L. `tasks` has one more task if a stream gives records without a key a task of their own. `why` says how
+    L was chosen, `given` whether a user chose the scheme. A `partitioner` (import path) may assign the cosets to fewer
+    tasks; `cooling` says until which batch each task is left as it is. Stages of a later `wave` read what earlier waves
+    wrote. `changes` are the changed partition counts of its streams.
     """
 
     name: str
@@ -272,7 +270,7 @@ class Stage(Value, frozen=True):
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether each key is one task's."""
+        """Whether each key has exactly one task."""
         return any(task.owns for task in self.tasks)
 
 
@@ -287,9 +285,9 @@ class TaskRef(Value, frozen=True, order=True):
 
 
 class TaskGroup(Value, frozen=True):
-    """The tasks that one Spark job runs, all of one wave, and how many bytes and records they read.
+    """The tasks that one Spark job runs, all of one wave, with the bytes and records that they read.
 
-    `location` is the place where it should run: that of the group's last run, None if there is none.
+    `location` is where it should run: where the group ran last, None if it did not.
     """
 
     group: int
@@ -301,7 +299,7 @@ class TaskGroup(Value, frozen=True):
 
 
 class TaskMove(Value, frozen=True):
-    """A task that runs in another group than in the last plan, and why."""
+    """A task that changed its group since the last plan, and why."""
 
     task: TaskRef
     before: int
@@ -312,15 +310,14 @@ class TaskMove(Value, frozen=True):
 class Plan(Document, frozen=True):
     """One batch of a pipeline. `parent` is the digest of the batch before, None for the first.
 
-    Of the keys themselves, the audit compares those with `h(key) div L mod key_sample = 0`: all keys if it is 1.
-    `starts` names the stream partitions, as `flights-3`, whose first batch this is and which were asked to begin
-    later than their first offset. `losses` are offsets that are gone unread and that somebody accepted to lose; plans
-    without any do not say it. `remembered` is what earlier batches read and this one does not go on from; plans that
-    were made before plans had it do not say it. `forgotten` is what somebody asked to be forgotten before this batch.
-    Of the steps that keep something, those in `anew` begin with nothing and those in `on` go on although what is
-    before them changed, as somebody asked for by name. `day_end` is the end of the day (UTC) on which it was planned,
-    in microseconds, if a step goes by times. `allowance` says how many rows it may take away, if not as many as any.
-    `held` are the rows that result tables had when it was planned.
+    The audit compares the keys with `h(key) div L mod key_sample = 0`: all keys if it is 1. `starts` names the stream
+    partitions (`flights-3`) that this batch reads first, from a later offset than their first, as asked. `losses` are
+    lost offsets that somebody accepted. `remembered` is what earlier batches read and this one does not continue.
+    `forgotten` is what somebody asked to forget before this batch. Steps in `anew` begin without state, and steps in
+    `on` continue although something before them changed, both as asked. `day_end` is the end of the day (UTC) of
+    planning, in microseconds, if a step goes by times. `allowance` limits the rows that it may remove, unless the
+    default holds. `held` has the rows of result tables at planning. Plans made before a field existed, or without a
+    value of it, omit it.
     """
 
     FORMAT: ClassVar[str] = "coset.plan/3"
@@ -348,28 +345,28 @@ class Plan(Document, frozen=True):
 
     @cached_property
     def ends(self) -> Ends:
-        """Up to where all was read after this batch; of a plan that remembers nothing only what it reads itself."""
+        """The ends after this batch. A plan that remembers nothing gives only those of what it reads."""
         before = Ends(self.batch, self.remembered if isinstance(self.remembered, tuple) else ())
         return replace(before.then(Ends.by(self.batch, self.streams)), pipeline=self.pipeline)
 
     @property
     def forgot(self) -> tuple[Forgotten, ...]:
-        """What this batch does not know any more because somebody asked for it."""
+        """What this batch forgets, as somebody asked."""
         return self.forgotten if isinstance(self.forgotten, tuple) else ()
 
     @property
     def allowed(self) -> Allowance:
-        """How many rows this batch may take away."""
+        """How many rows this batch may remove."""
         return self.allowance if isinstance(self.allowance, Allowance) else Allowance()
 
     @property
     def rows_held(self) -> dict[str, int]:
-        """The rows that result tables had when this was planned."""
+        """The rows of the result tables at planning."""
         return self.held if isinstance(self.held, dict) else {}
 
     @property
     def lost(self) -> tuple[OffsetRange, ...]:
-        """The offsets that this batch gives up for lost."""
+        """The offsets that this batch accepts as lost."""
         return self.losses if isinstance(self.losses, tuple) else ()
 
     @cached_property
@@ -407,6 +404,6 @@ class Plan(Document, frozen=True):
 
     @property
     def waves(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the task groups of each wave; those of one run before those of the next."""
+        """The numbers of the task groups, wave by wave."""
         last = max((group.wave for group in self.groups), default=-1)
         return tuple(tuple(group.group for group in self.groups if group.wave == wave) for wave in range(last + 1))

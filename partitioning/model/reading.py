@@ -1,4 +1,4 @@
-"""Reading together: the tasks of a group that read something in common, and so can read it once."""
+"""Shared reads: tasks of a group that read the same partition, so that one pass serves all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, TaskGroup, TaskRef
 
-# A stage, an input of it, a partition, and the offsets if they are not all.
+# A stage, its input, a partition, and the offsets if not all.
 _Read = tuple[str, str, int, Span | None]
 
 
 def read_together(plan: Plan, group: TaskGroup) -> tuple[tuple[TaskRef, ...], ...]:
-    """The tasks of a group, those together that read a partition in common, directly or through others.
+    """The tasks of a group, partitioned into those that share reads, directly or through others.
 
-    They are of one stage. Both are in the order of the group.
+    All are of one stage. Both levels keep the order of the group.
     """
     companies: dict[_Read, int] = {}
     joined = list(range(len(group.tasks)))

@@ -9,32 +9,33 @@ from partitioning.values import Value
 
 
 class OnePerPartition(Value, frozen=True, tag="one per partition", tag_field="reason"):
-    """Each partition that the stage reads has a task."""
+    """One task for each partition that the stage reads."""
 
 
 class InRanges(Value, frozen=True, tag="in ranges", tag_field="reason"):
-    """Each of so many `partitions` that the stage reads has tasks of at most so many of its `records` each."""
+    """Each of the `partitions` that the stage reads has tasks of at most `records` records each."""
 
     partitions: int
     records: int
 
 
 class AllTogether(Value, frozen=True, tag="all together", tag_field="reason"):
-    """There is one task, as these `steps` need all records together."""
+    """One task, because these `steps` need all records together."""
 
     steps: tuple[str, ...]
 
 
 class AsAsked(Value, frozen=True, tag="as asked", tag_field="reason"):
-    """The scheme says so many `cosets`."""
+    """The scheme names this number of `cosets`."""
 
     cosets: int
 
 
 class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
-    """The scheme goes by the gcd of these partition counts; without any, by the most cosets of a stage that feeds it.
+    """L comes from the gcd of these partition counts. Without counts, L is the greatest of the stages that feed this
+    one.
 
-    The factor of an earlier stage's scheme is in neither. That makes so many `cosets`.
+    The factor of an earlier stage's scheme does not count. The result is `cosets`.
     """
 
     counts: tuple[int, ...]
@@ -42,12 +43,12 @@ class GcdOf(Value, frozen=True, tag="gcd", tag_field="reason"):
 
 
 class BeforeMoving(Value, frozen=True, tag="before moving", tag_field="reason"):
-    """Each partition that holds records of both counts of a stream has a task, which only reads what is to move."""
+    """Each partition that holds records of both partition counts has a task, which only reads what must move."""
 
 
 class Unifying(Value, frozen=True, tag="unifying", tag_field="reason"):
-    """The tasks are the unifiers of a level, of so many `levels`: `unifiers` for each partition, which combine what
-    the step `combine` would otherwise have to take at once."""
+    """The tasks are the unifiers of one of `levels` levels: `unifiers` for each partition. They reduce the inputs of
+    the step `combine`."""
 
     combine: str
     level: int
@@ -59,7 +60,7 @@ TaskCountReason = OnePerPartition | InRanges | AllTogether | AsAsked | GcdOf | B
 
 
 class CountChange(Value, frozen=True, order=True):
-    """A stream had another partition count in the batch that read it last.
+    """The partition count of a stream changed since the last batch that read it.
 
     >>> change = CountChange("views", 4, 6)
     >>> print(change, change.listed, sep="; ")
@@ -80,21 +81,21 @@ class CountChange(Value, frozen=True, order=True):
 
     @property
     def listed(self) -> str:
-        """These partitions in words."""
+        """These partitions, for people."""
         last = len(self.mixed) - 1
         return f"partitions 0 to {last}" if last else "partition 0"
 
 
 class PlacedOtherwise(Value, frozen=True):
-    """The records of a stream lie by another hash than they have to."""
+    """The records of a stream lie by another hash than a step needs."""
 
     stream: str
     key_hash: KeyHash
 
 
 class MovesAlong(Value, frozen=True):
-    """Placed records of these streams and steps move too, as fewer are left `after` a step: so many, and how many
-    would move `without` them; None where that is not known."""
+    """Records of these streams and steps move although they are placed, because fewer records are left `after` a step.
+    Gives how many move, and how many would move `without` them; None if unknown."""
 
     names: tuple[str, ...]
     after: str
@@ -104,8 +105,9 @@ class MovesAlong(Value, frozen=True):
 
 class Unplaced(Value, frozen=True, tag="unplaced", tag_field="reason"):
     """Records do not lie where steps need them: the steps `dirty` changed their keys, or they are placed `otherwise`.
+    Inputs in `staying` need not move.
 
-    What is `staying` lies where it has to.
+    Inputs in `staying` lie where they must.
     """
 
     dirty: tuple[str, ...]
@@ -115,13 +117,13 @@ class Unplaced(Value, frozen=True, tag="unplaced", tag_field="reason"):
 
 
 class AskedFor(Value, frozen=True, tag="asked for", tag_field="reason"):
-    """A step asks for it, with a partition count of its own or without."""
+    """A step asks for the exchange, perhaps with its own partition count."""
 
     partitions: int | None
 
 
 class CountChanged(Value, frozen=True, tag="count changed", tag_field="reason"):
-    """A partition count changed, so that records lie by either count."""
+    """A partition count changed, so records lie by either count."""
 
     change: CountChange
 
@@ -130,33 +132,33 @@ ExchangeReason = Unplaced | AskedFor | CountChanged
 
 
 class AtLocation(Value, frozen=True, tag="at it", tag_field="now"):
-    """The task runs where it ran last: `group`, its group now, is at that location."""
+    """The task stays where it ran last: its `group` is at that location."""
 
     location: str
     group: int
 
 
 class LocationFull(Value, frozen=True, tag="full", tag_field="now"):
-    """The groups at the location where the task ran last have no room for it."""
+    """The groups at the task's last location are full."""
 
     location: str
 
 
 class LocationGone(Value, frozen=True, tag="gone", tag_field="now"):
-    """No group is at the location where the task ran last."""
+    """No group is at the task's last location."""
 
     location: str
 
 
 class LocationUnknown(Value, frozen=True, tag="unknown", tag_field="now"):
-    """Nobody knows where the task ran last."""
+    """The task's last location is unknown."""
 
 
 LastLocation = AtLocation | LocationFull | LocationGone | LocationUnknown
 
 
 class Unit(StrEnum):
-    """What task groups are balanced by."""
+    """The unit by which task groups are balanced."""
 
     BYTES = "bytes"
     RECORDS = "records"
@@ -164,7 +166,7 @@ class Unit(StrEnum):
 
 
 class Bounds(Value, frozen=True):
-    """What a task group may hold: from `least` to `most`, both included. The mean is rounded down."""
+    """What a task group may hold: `least` to `most`, both included. The mean is rounded down."""
 
     unit: Unit
     least: int
@@ -173,18 +175,18 @@ class Bounds(Value, frozen=True):
 
 
 class OtherWave(Value, frozen=True, tag="other wave", tag_field="reason"):
-    """The task's stage was in another wave, and each wave has groups of its own."""
+    """The task's stage was in another wave; each wave has its own groups."""
 
 
 class GroupLeft(Value, frozen=True, tag="group left", tag_field="reason"):
-    """The task's group is no longer there; `last` says what is where it ran."""
+    """The task's group no longer exists. `last` says what runs where it ran."""
 
     group: int
     last: LastLocation
 
 
 class GroupElsewhere(Value, frozen=True, tag="group elsewhere", tag_field="reason"):
-    """The task's group is at another `location` now, and some group is where the task ran."""
+    """The task's group moved to another `location`; another group runs where the task ran."""
 
     group: int
     location: str
@@ -192,7 +194,7 @@ class GroupElsewhere(Value, frozen=True, tag="group elsewhere", tag_field="reaso
 
 
 class HeldTooMuch(Value, frozen=True, tag="held too much", tag_field="reason"):
-    """The task's group would hold more than it may if all its tasks had stayed: so much."""
+    """The task's group would exceed its bound, by this much, if all its tasks had stayed."""
 
     group: int
     held: int
@@ -200,13 +202,13 @@ class HeldTooMuch(Value, frozen=True, tag="held too much", tag_field="reason"):
 
 
 class GroupJoined(Value, frozen=True, tag="group joined", tag_field="reason"):
-    """The task's new group was not there before."""
+    """The task's new group did not exist before."""
 
     group: int
 
 
 class HeldTooLittle(Value, frozen=True, tag="held too little", tag_field="reason"):
-    """The task's new group would hold less than it has to if no task had come: so much."""
+    """The task's new group would fall below its bound, at this much, without it."""
 
     group: int
     held: int
@@ -214,25 +216,25 @@ class HeldTooLittle(Value, frozen=True, tag="held too little", tag_field="reason
 
 
 class MakesRoom(Value, frozen=True, tag="makes room", tag_field="reason"):
-    """The task gives way to others, so that all groups keep within the bounds."""
+    """The task moves so that all groups stay within the bounds."""
 
     bounds: Bounds
 
 
 class PutBy(Value, frozen=True, tag="put by", tag_field="reason"):
-    """The grouper put it there and did not say why."""
+    """The grouper gave no reason."""
 
     grouper: str
 
 
 class Said(Value, frozen=True, tag="said", tag_field="reason"):
-    """What a grouper of a user's own says about it."""
+    """The reason that a user's own grouper gives."""
 
     words: str
 
 
 class GroupCount(Value, frozen=True, tag="group count", tag_field="reason"):
-    """Nothing more is known than how many task groups there were, and how many there are."""
+    """Only the numbers of task groups are known, before and now."""
 
     before: int
     now: int

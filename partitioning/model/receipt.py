@@ -1,4 +1,4 @@
-"""Receipts: what the tasks of a group say they read, left out and wrote. The raw material of the proof."""
+"""Receipts: what the tasks of a group report that they read, skipped and wrote. The proof is made from them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from partitioning.model.offsets import Span
 from partitioning.model.plan import TaskRef
 from partitioning.values import Document, Value
 
-# Digests of offsets are numbers modulo this prime. BASE is a primitive root of it, the first from the golden ratio's
-# bits on, so no two offsets have the same part.
+# Digests of offsets are numbers modulo this prime. BASE is a primitive root of it, taken from the bits of the golden
+# ratio. So no two offsets have the same summand.
 MODULUS = 2**61 - 1
 BASE = 0x13C6EF372FE94F8E
 
 
 def offset_digest(offset: int) -> int:
-    """One offset's part of an order-independent digest; parts add up modulo MODULUS.
+    """The summand of one offset in an order-independent digest. Summands add up modulo MODULUS.
 
     >>> offset_digest(0), offset_digest(1) == BASE, offset_digest(2) == BASE * BASE % MODULUS
     (1, True, True)
@@ -27,7 +27,7 @@ def offset_digest(offset: int) -> int:
 
 
 def range_digest(start: int, end: int) -> int:
-    """The digest of the offsets [start, end): `offset_digest` of each, added up, as a geometric sum.
+    """The digest of the offsets [start, end): the sum of `offset_digest` of each, computed as a geometric series.
 
     >>> range_digest(3, 5) == (offset_digest(3) + offset_digest(4)) % MODULUS
     True
@@ -36,8 +36,8 @@ def range_digest(start: int, end: int) -> int:
 
 
 class Violation(StrEnum):
-    """How a record breaks a rule: its offset does not follow the one before, its key does not hash to the partition
-    it lies in, or to the task that took it, or it has no key where its stream refuses such."""
+    """How a record breaks a rule: its offset is out of order, its key hashes to another partition or to another task,
+    or it lacks a key where the stream refuses that."""
 
     OFFSET = "offset"
     FOREIGN = "foreign"
@@ -55,31 +55,31 @@ class Offender(Value, frozen=True, order=True):
 
 
 class HeavyKey(Value, frozen=True, order=True):
-    """A key that many records of a stream partition have: at least so many `records` of those that a task took."""
+    """A frequent key of a stream partition: at least `records` of the records that a task took have it."""
 
     key: str
     records: int
 
 
 class GapsSeen(Value, frozen=True):
-    """The gaps between the records that a task read: how many, and `some` of them, spread evenly; all, if there are
-    few."""
+    """The gaps between the records that a task read: how many, and `some` of them, evenly spread. All of them if they
+    are few."""
 
     count: int
     some: tuple[Span, ...]
 
 
 class PartitionReceipt(Value, frozen=True, omit_defaults=True):
-    """What one task saw of one partition of an input of its stage, in the planned range [start, end).
+    """What one task saw of one partition of an input, in the planned range [start, end).
 
-    `read` records lay in the range; `taken` of them are this task's, and `dropped` had no key and are accounted for
-    by this task. `nulls` counts records without a key among those taken or, under the policy `refuse`, among those
-    that this task accounts for. `digest` adds up `offset_digest` of taken and dropped records, modulo MODULUS and
-    in hexadecimal. `disorder` counts offsets that did not follow the one before, `foreign` records whose key does
-    not hash to the partition, `stray` records taken whose key hashes to another task. `keys` distinct keys were
-    sampled for the audit. `offenders` are the first of each violation. `heavy` are keys with a twentieth or more of
-    the records taken, heaviest first. Of a sparse stream `held` is the digest of all that were read, and of one that
-    is read from its broker `reached` is the offset up to which it was read, and `gaps` are those that it was given.
+    `read` counts the records in the range, `taken` those of this task, `dropped` those without a key that this task
+    accounts for. `nulls` counts records without a key among those taken or, under `refuse`, among those that this task
+    accounts for. `digest` sums `offset_digest` of taken and dropped records modulo MODULUS, in hexadecimal. `disorder`
+    counts offsets out of order, `foreign` records whose key does not hash to the partition, `stray` taken records whose
+    key hashes to another task. `keys` counts the distinct sampled keys. `offenders` has the first of each violation.
+    `heavy` has the keys of a twentieth or more of the records taken, most frequent first. For a sparse stream, `held`
+    is the digest of all records read. For a topic read from its broker, `reached` is the offset up to which it was
+    read, and `gaps` are those that the reader saw.
     """
 
     input: str
@@ -103,9 +103,9 @@ class PartitionReceipt(Value, frozen=True, omit_defaults=True):
 
 
 def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
-    """How many records tasks of one stage read of a partition: those that read least of it, and those that read most.
+    """The least and the greatest number of records that tasks of one stage read of a partition.
 
-    Ranges that different tasks read are added up, as none of them reads all.
+    Ranges that different tasks read are added up, because none reads all.
     """
     by_range: dict[tuple[int, int], list[int]] = {}
     for receipt in seen:
@@ -114,8 +114,8 @@ def least_and_most_read(seen: Iterable[PartitionReceipt]) -> tuple[int, int]:
 
 
 def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -> int:
-    """How many records the offsets [start, end) have by those who read most of them; what is behind the place that a
-    reader reached counts as if it were records, because nobody has seen that it is not."""
+    """How many records the offsets [start, end) hold by the reader that saw most. Offsets behind the place that a
+    reader reached count as records, because nobody has looked there."""
     seen = tuple(seen)
     if not seen:
         return end - start
@@ -128,11 +128,9 @@ def records_by_readers(start: int, end: int, seen: Iterable[PartitionReceipt]) -
 
 
 class Made(Value, frozen=True, omit_defaults=True):
-    """How many rows a task's steps made for a table, an exchange, a result or state: counted before any of them was
-    written, and not by the writer.
+    """How many rows a task's steps made for a table, exchange, result or state, counted before the writer got them.
 
-    Of an upserted table, `parts` are the partitions to write anew, ascending, each with its rows; `records` is their
-    sum.
+    For an upserted table, `parts` are the partitions to rewrite, ascending, each with its rows. `records` is their sum.
     """
 
     role: Role
@@ -142,8 +140,8 @@ class Made(Value, frozen=True, omit_defaults=True):
 
 
 class Apart(Value, frozen=True):
-    """The records of a step that keeps records for a time whose own time does not count: it is infinite, or too far
-    ahead. `first` has the keys and times of some of them, as text."""
+    """The records of a step whose event time does not count, because it is infinite or too far ahead. `first` has keys
+    and times of some, as text."""
 
     step: str
     records: int
@@ -151,10 +149,10 @@ class Apart(Value, frozen=True):
 
 
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
-    """What one task did: what it saw of each partition, the files it left, and what its steps made for these.
+    """What one task did: what it saw of each partition, the files it wrote, and how many rows its steps made for them.
 
-    It took so many `milliseconds` of work; sizing uses them, no decision on publication does. Tasks of earlier versions
-    do not say what they `made`. `apart` are the records whose times do not count, by step.
+    `milliseconds` is its working time; sizing uses it, publication does not. Tasks of earlier versions omit `made`.
+    `apart` has the records whose times do not count, by step.
     """
 
     task: TaskRef
@@ -165,12 +163,12 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     apart: tuple[Apart, ...] = ()
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
-        """The files that it left for one purpose."""
+        """The files that it wrote for one purpose."""
         return tuple(artefact for artefact in self.artefacts if artefact.role == role)
 
 
 class Receipt(Document, frozen=True):
-    """What one run of a task group did; the first stored one of an attempt is the one that counts."""
+    """What one run of a task group did. The first stored receipt of an attempt counts."""
 
     FORMAT: ClassVar[str] = "coset.receipt/4"
 

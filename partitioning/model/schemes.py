@@ -29,7 +29,7 @@ class SchemeKind(StrEnum):
 class Scheme(Value, frozen=True, order=True):
     """`max`, `cogroup` (both SAMZA-71), `elastic(F)` (Samza's virtual tasks), `tasks(L)` or `records(N)`.
 
-    Under `records(N)` each stream partition has its own tasks, as many as take N of its records each at most.
+    Under `records(N)`, each stream partition is split into tasks of at most N records.
 
     >>> print(Scheme.parse("elastic(2)"), COGROUP)
     elastic(2) cogroup
@@ -78,7 +78,7 @@ class Scheme(Value, frozen=True, order=True):
         >>> elastic(3).tasks([8, 12]), tasks(24).tasks([8, 12])
         (12, 24)
 
-        Under `records(N)` it is the least that there are, as many as under `max`.
+        Under `records(N)` this is the minimum, as under `max`.
         """
         match self.kind:
             case SchemeKind.MAX | SchemeKind.RECORDS:
@@ -91,7 +91,7 @@ class Scheme(Value, frozen=True, order=True):
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether all records of a key are one task's: not where tasks go by stream partitions."""
+        """Whether each key has exactly one task. It has not where tasks follow stream partitions."""
         return self.kind not in {SchemeKind.MAX, SchemeKind.RECORDS}
 
     @property
@@ -115,10 +115,10 @@ def elastic(factor: int) -> Scheme:
 
 
 def tasks(number: int) -> Scheme:
-    """So many tasks, whatever the partition counts are."""
+    """This number of tasks, whatever the partition counts are."""
     return Scheme(SchemeKind.TASKS, number)
 
 
 def records(number: int) -> Scheme:
-    """So many tasks for each stream partition that none takes more than `number` of its records."""
+    """As many tasks for each stream partition as keep each below `number` records."""
     return Scheme(SchemeKind.RECORDS, number)

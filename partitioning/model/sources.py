@@ -12,9 +12,9 @@ from partitioning.values import Value
 
 _BROKER = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 _KAFKA = "kafka://"
-# What the address of a folder begins with; the path behind it is written as it is.
+# The prefix of a folder's address; the path behind it is not encoded.
 FOLDER = "file://"
-# Characters that mean something in a URI, or that no terminal shows.
+# Characters with a meaning in URIs, and those that terminals do not show.
 _NOT_IN_PATHS = re.compile(r"[%?#\\\x00-\x1f\x7f]")
 _PORTS = range(1, 1 << 16)
 
@@ -32,11 +32,11 @@ class KafkaSource(Value, frozen=True):
 
     @property
     def servers(self) -> str:
-        """The brokers as Kafka's clients are told them."""
+        """The brokers, as Kafka's clients expect them."""
         return ",".join(self.brokers)
 
     def uri(self, topic: str, partition: int | None = None) -> str:
-        """How a topic or a partition of it is named where people see it.
+        """The name of a topic or a partition, for people.
 
         >>> KafkaSource(("broker:9092",)).uri("flights", 3)
         'kafka://broker:9092/flights/3'
@@ -48,7 +48,7 @@ Source = LandedSource | KafkaSource
 
 
 def source_of(uri: str) -> Source:
-    """The source that a URI names, well written or not.
+    """The source that a URI names, whether the URI is valid or not.
 
     >>> source_of("s3://landing/topics"), source_of("kafka://a:9092,b:9092")
     (LandedSource(uri='s3://landing/topics'), KafkaSource(brokers=('a:9092', 'b:9092')))
@@ -67,7 +67,7 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
             return (Finding(Kind.DECLARATION, f"source {uri!r} {why}", where, then, about(uri=uri)),) if why else ()
         case KafkaSource(brokers):
             then = "write it as kafka://host:port[,host:port]; what else clients need stands in COSET_KAFKA_PROPERTIES"
-            # A word before an @ may be a password.
+            # The text before an @ may be a password.
             return tuple(
                 Finding(
                     Kind.DECLARATION,
@@ -81,7 +81,7 @@ def source_findings(source: Source, where: str) -> Sequence[Finding]:
 
 
 def address_of(address: str) -> str:
-    """An address as documents have it: that of a folder may be given by its whole path.
+    """An address in the form of the documents. A folder may be given by its absolute path.
 
     >>> address_of("/home/me/landing/"), address_of("s3://landing/topics")
     ('file:///home/me/landing', 's3://landing/topics')
@@ -90,7 +90,7 @@ def address_of(address: str) -> str:
 
 
 def why_no_root(address: str) -> str | None:
-    """Why an address names neither a place in a bucket nor a folder; None if it does.
+    """Why an address is neither in a bucket nor a folder. None if it is one.
 
     >>> why_no_root("landing"), why_no_root("file:///landing/../x")
     ('is neither an S3 URI nor the whole path of a folder', "has '..' in it")

@@ -1,4 +1,4 @@
-"""Statistics: what the last batches read, made and took, by their receipts. Planning may use them, but needs none."""
+"""Statistics: what the last batches read, made and took, from their receipts. Planning may use them and needs none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from partitioning.values import Value
 
 
 class TaskFigures(Value, frozen=True):
-    """What a task took: records and bytes read, and seconds of work, None where they were not measured.
+    """The work of a task: records and bytes read, and seconds of work, None if not measured.
 
-    `taken` of the records were its own, the others it left to other tasks; None if it took all.
+    `taken` of the records were its own, the others belong to other tasks. None if all were its own.
     """
 
     records: int
@@ -32,7 +32,7 @@ class TaskFigures(Value, frozen=True):
 
 
 class KeyFigures(Value, frozen=True):
-    """A key that many of the records that a task took have: at least so many `records` of each stream."""
+    """A frequent key: at least `records` of each stream's records that a task took have it."""
 
     task: TaskRef
     key: str
@@ -45,10 +45,10 @@ class KeyFigures(Value, frozen=True):
 
 
 class Statistics(Value, frozen=True):
-    """Figures of one batch: the `records` that each stream and step gave, as far as known, and each task's.
+    """Figures of one batch: the `records` of each stream and step, if known, and the figures of each task.
 
-    `cosets` is L of each stage, `groups` the number of task groups of the wave that had most. `keys` are the
-    heavy ones, by task.
+    `cosets` is L of each stage, `groups` the number of task groups of the largest wave, `keys` the frequent keys by
+    task.
     """
 
     batch: int
@@ -60,10 +60,9 @@ class Statistics(Value, frozen=True):
 
 
 def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
-    """The figures of a batch from its plan and the receipts of all its task groups.
+    """The figures of a batch, from its plan and the receipts of all task groups.
 
-    A stream that several tasks read is counted once. Of the steps, those that are written are known. Bytes
-    are those that the plan has for the stream partitions that a task reads.
+    A stream that several tasks read counts once. Steps count if they are written to a table. Bytes are the plan's.
     """
     tasks = sorted((task for receipt in receipts for task in receipt.tasks), key=lambda task: task.task)
     return Statistics(
@@ -77,7 +76,7 @@ def statistics_of(plan: Plan, receipts: Iterable[Receipt]) -> Statistics:
 
 
 def most_groups(plan: Plan) -> int:
-    """How many task groups the wave with most of them has: those that may run at the same time."""
+    """How many task groups may run at the same time: those of the largest wave."""
     return max(Counter(group.wave for group in plan.groups).values())
 
 

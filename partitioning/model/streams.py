@@ -1,4 +1,4 @@
-"""Streams as a user declares them, and what was discovered of them in their source."""
+"""Streams: what a user declares, and what discovery found in the source."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from partitioning.values import Value
 
 
 class NullKeys(StrEnum):
-    """What becomes of a stream's records without a key: the batch is refused, or they are dropped and counted, or
-    they have a task of their own."""
+    """What happens to a stream's records without a key: the batch is refused, they are dropped and counted, or they get
+    a task of their own."""
 
     REFUSE = "refuse"
     DROP = "drop"
@@ -28,8 +28,8 @@ class NullKeys(StrEnum):
 
 
 class Format(StrEnum):
-    """How records are written: in Parquet or Avro files, which say what columns they have, or as lines of JSON. In a
-    Kafka broker they are JSON or Avro each, or bytes of which nothing is known."""
+    """How records are written: Parquet and Avro files describe their columns, JSON lines do not. In a broker, each
+    record is JSON, Avro, or bytes."""
 
     PARQUET = "parquet"
     AVRO = "avro"
@@ -38,7 +38,7 @@ class Format(StrEnum):
 
     @property
     def noun(self) -> str:
-        """What a sentence calls it."""
+        """Its name in sentences."""
         match self:
             case Format.PARQUET:
                 return "Parquet"
@@ -53,16 +53,17 @@ class Format(StrEnum):
 
 
 class Layout(StrEnum):
-    """In which folders a stream's files lie: one for each partition, or those of a time, which may be any."""
+    """How a stream's files are sorted into folders: one for each partition, or any folders of times."""
 
     PARTITION = "partition"
     TIME = "time"
 
 
 class Sparse(Value, frozen=True, omit_defaults=True):
-    """That offsets are missing. What is missing in a file, its footer says; between two files, up to `gap` may be.
+    """Offsets may be missing. A file's footer explains those within the file; up to `gap` may be missing between two
+    files.
 
-    If it is only the `usual`, there may be what markers and compaction leave; else whatever it is, with a warning.
+    With `usual`, only gaps that markers and compaction leave are allowed. Otherwise any cause is, with a warning.
 
     >>> print(Sparse(500), Sparse(100, usual=True))
     sparse(500) sparse
@@ -78,17 +79,17 @@ class Sparse(Value, frozen=True, omit_defaults=True):
 DENSE = "dense"
 # The column of offsets, unless another is named.
 OFFSET = "_offset"
-# More than compaction leaves, as a rule, where a file ends.
+# More than compaction usually leaves where a file ends.
 USUAL_GAP = 100
-# Of a stream that is read from its broker, which says what there is: all but what lies before the log's start.
+# For a stream read from its broker: the broker explains all gaps, except before the log's start.
 BY_THE_BROKER = Sparse(0)
-# The column with the timestamps of records that are read from a broker.
+# The column with the timestamps of records read from a broker.
 TIMESTAMP = "_timestamp"
 _SPARSE = re.compile(r"sparse(\((?P<gap>0|[1-9][0-9]{0,17})\))?")
 
 
 def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
-    """What a stream says of missing offsets. Raises Refused for words that say nothing.
+    """How a stream declares missing offsets. Raises Refused for an unknown word.
 
     >>> print(sparseness("sparse", "views"), sparseness("sparse(500)", "views"), sparseness("dense", "views"))
     sparse sparse(500) UNSET
@@ -105,15 +106,14 @@ def sparseness(offsets: str, where: str) -> Sparse | UnsetType:
 class Stream(Value, frozen=True):
     """A named input: a Kafka topic, landed in files as Kafka Connect's S3 sink does, or in its broker.
 
-    `source` is the URI of the topics folder, or of the brokers. `table` streams hold the state of things: every batch
-    reads them whole and only the latest record of each key counts (Kafka Streams: KTable). `offset` names the
-    column that holds each record's Kafka offset. `hash` is that by which its producers place keys: `murmur2`,
-    `java`, the import path of a function, or `opaque` if it is not known. A stream that is `sparse` lacks
-    offsets; columns in `cast` are read as these types, whatever a file says. `format` is how records are written, if
-    not as Parquet; `columns` and their types are declared where records do not say them, and the Avro `schema` where
-    no registry has it. `layout` says in which folders files lie, if not in those of partitions. If offsets are
-    `counted`, records do not have them: a file's name says the first, and the others follow. Of a table that is `kept`
-    as state, a batch reads what is new. Plans of other streams say nothing of all these.
+    `source` is the URI of the topics folder or of the brokers. A `table` is read whole by each batch, and only the
+    latest record of each key counts (Kafka Streams: KTable). If it is `kept`, its state continues and a batch reads
+    what is new. `offset` names the column with each record's Kafka offset. `hash` is the rule by which producers place
+    keys: `murmur2`, `java`, the import path of a function, or `opaque` if unknown. A `sparse` stream lacks offsets.
+    Columns in `cast` are read with these types. `format` is how records are written (Parquet by default). `columns`
+    declares columns and types where the format does not have them, `schema` the Avro schema where no registry has it.
+    `layout` says how files are sorted into folders. If offsets are `counted`, the file's name has the first offset, and
+    the others follow. Plans omit what has its default.
     """
 
     name: str
@@ -151,7 +151,7 @@ class Stream(Value, frozen=True):
 
     @property
     def counted_by_plan(self) -> bool:
-        """Whether the plan knows how many records a range has; of what a broker holds only those know who read it."""
+        """Whether the plan knows how many records a range has. For a broker, only the reader finds out."""
         match self.origin:
             case LandedSource():
                 return True
@@ -162,7 +162,7 @@ class Stream(Value, frozen=True):
 
     @property
     def casts(self) -> Mapping[str, str]:
-        """The columns that are read as types of their own."""
+        """The columns that are cast to another type."""
         return self.cast or {}
 
     @property
@@ -181,11 +181,11 @@ class Column(Value, frozen=True, order=True, gc=False):
 
 
 class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
-    """A landed file as the plan pins it: `start` (first offset, as in its name), `end` (last + 1), and how many of the
-    offsets between them it does not hold, by the number of records in its footer.
+    """A landed file as the plan pins it. `start` is the first offset, from its name, `end` the last + 1. `missing`
+    offsets between them are not in the file, by the number of records in its footer.
 
-    Of what a broker holds it is a range of a partition, its `path` the partition's and its `etag` the topic's id; its
-    `size` is estimated, and how many records it has, all or fewer, nobody knows before they are read.
+    In a broker, it is a range of a partition: `path` is the partition, `etag` the topic's id, `size` an estimate. The
+    number of records is unknown before they are read.
     """
 
     path: str
@@ -201,23 +201,22 @@ class InputFile(Value, frozen=True, order=True, gc=False, omit_defaults=True):
         return self.end - self.start - self.missing
 
     def held(self, start: int, end: int) -> int:
-        """How many records it holds with the offsets [start, end); if it lacks some and these are a part of it, about
-        so many."""
+        """How many records it holds in the offsets [start, end). An estimate if the file has gaps and is cut."""
         common = max(0, min(self.end, end) - max(self.start, start))
         return common if not self.missing else self.records * common // (self.end - self.start)
 
     def share(self, start: int, end: int) -> int:
-        """How many of its bytes the offsets [start, end) have, if all records are of one size."""
+        """How many of its bytes the offsets [start, end) take, if all records have one size."""
         if self.start == self.end:
             return 0
         return self.size * (min(self.end, end) - max(self.start, start)) // (self.end - self.start)
 
 
 class DiscoveredPartition(Value, frozen=True):
-    """What a stream partition holds now: its files by offset, pinned by their etags.
+    """What a stream partition holds now: its files by offset, pinned by etag.
 
-    What was `read` before is not looked at again, and may be gone; the files are those that hold something else. The
-    first that holds what is in no published batch `landed` at that time. `epoch` is what a plan keeps of it.
+    `read` is what earlier batches read, which is not looked at again and may be gone. `landed` is when the
+    first file with unpublished records landed. `epoch` goes into the plan.
     """
 
     partition: int
@@ -228,14 +227,14 @@ class DiscoveredPartition(Value, frozen=True):
 
     @property
     def beginning(self) -> int:
-        """The earliest offset that there was; 0 if nothing has arrived."""
+        """The log start offset; 0 if nothing has arrived."""
         if self.read is not None:
             return self.read.start
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
-        """The next offset to arrive; 0 if nothing has."""
+        """The log end offset: the next to arrive, 0 if nothing has."""
         if self.files:
             return self.files[-1].end
         return self.read.end if self.read is not None else 0
@@ -244,8 +243,8 @@ class DiscoveredPartition(Value, frozen=True):
 class Discovered(Value, frozen=True):
     """What was found of a stream: its columns and every declared partition, by number.
 
-    Some files are `lacking` some columns, which are null there; `required` ones no file allows to be null. `topic` is
-    the topic's id, if it was found in its broker.
+    Some files lack the columns in `lacking`, which read as null. No file allows nulls in `required` ones. `topic` is
+    the topic's id, if found in a broker.
     """
 
     stream: str

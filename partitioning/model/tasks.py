@@ -1,4 +1,4 @@
-"""Tasks: what each reads of its stage's inputs, what of that it takes, and what it leaves to others."""
+"""Tasks: what each reads of its stage's inputs, which of these records it takes, and which it leaves to others."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ class Residues(Value, frozen=True, order=True):
 class Task(Value, frozen=True, repr_omit_defaults=True):
     """The unit of a stage: `reads` maps each input to partition numbers, ascending.
 
-    `owns` are the residues, modulo the stage's cosets, of the keys that are the task's: its own number under
-    the coset rule, none where keys are not kept together. `filters` has an entry for each input of which it
-    reads partitions that hold other tasks' keys as well. `keyless` are those of its partitions whose records
-    without a key are its to account for. A task for `null_keys` takes nothing else. One with `offsets` reads only
-    these of its one partition, of which other tasks read the rest; plans without such tasks do not say it. What it
-    takes of a partition says `takes`.
+    `owns` are the residues, modulo the stage's cosets, of the task's keys: its own number under the coset rule, none
+    where keys are not kept together. `filters` has an entry for each input of which it reads partitions with keys of
+    other tasks. `keyless` are the partitions whose records without a key it accounts for. A task for `null_keys` takes
+    nothing else. A task with `offsets` reads only these of its one partition; other tasks read the rest. `takes`
+    decides on each record.
     """
 
     task: int
@@ -48,16 +47,15 @@ class Task(Value, frozen=True, repr_omit_defaults=True):
 
     @property
     def span(self) -> Span | None:
-        """The offsets that it reads of its one partition; None if it reads all that the batch does."""
+        """The offsets that it reads of its one partition. None if it reads all of the batch."""
         return self.offsets if isinstance(self.offsets, Span) else None
 
 
 def takes(task: Task, read: str, partition: int, h: int | None, offset: int | None = None) -> bool:
-    """Whether a record in a partition of the input `read` is the task's: with a key of hash h, or without one (None).
+    """Whether a record in a partition of the input `read` is the task's. h is the hash of its key, None without one.
 
-    Without an `offset` it is asked of a record that the task reads. What becomes of a record without a key that is its
-    own is for its stream to say: see `streams.NullKeys`. This is the rule that plans are checked
-    by and that tasks obey; `taken` is the same for all keys at once.
+    Without an `offset`, the record is one that the task reads. The stream's `NullKeys` decides what happens to a record
+    without a key. Plan checks and tasks both use this rule; `taken` gives it for all keys at once.
 
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
     >>> takes(half, "views", 3, 9), takes(half, "views", 3, 11), takes(half, "views", 1, None)
@@ -79,10 +77,10 @@ def takes(task: Task, read: str, partition: int, h: int | None, offset: int | No
 
 
 def taken(task: Task, read: str, modulus: int, step: int) -> Mapping[int, Sequence[int]]:
-    """What `takes` says of all keys at once: the residues modulo `modulus` that the task takes of the input `read`.
+    """`takes` for all keys at once: the residues modulo `modulus` that the task takes of the input `read`.
 
-    They are by the number modulo `step` that the partitions have which hold them, as `h mod step` says where a key
-    lies; `step` divides `modulus`.
+    The result maps partition numbers modulo `step` to residues; `h mod step` says where a key lies. `step` divides
+    `modulus`.
 
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1, 5))}, owns=(1, 5))
     >>> taken(half, "views", 8, 4)
@@ -114,7 +112,7 @@ class Fate(StrEnum):
 
 
 def fate(task: Task, read: str, null_keys: NullKeys, partition: int, h: int | None, offset: int | None = None) -> Fate:
-    """What a task does with a record of a stream, which says what becomes of its records without a key.
+    """What a task does with a record of a stream, given the stream's rule for records without a key.
 
     >>> half = Task(1, {"views": (1, 3)}, {"views": Residues(8, (1,))}, owns=(1,), keyless={"views": (1,)})
     >>> [str(fate(half, "views", NullKeys.DROP, *record)) for record in ((1, 9), (1, 13), (1, None), (3, None))]

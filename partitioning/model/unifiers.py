@@ -1,8 +1,8 @@
 """Unifiers: combine what several tasks made for one partition, in levels if the fan-in has a limit.
 
-The parts that M tasks wrote of a partition are combined by the task that reads it: each of the N tasks
-downstream unifies its own (Apex: MxN partitioning), and one task does if they are gathered (Apex: single
-final unifier). Only if the parts are more than the fan-in do levels of unifiers come before it.
+The task that reads a partition combines the parts of all M writers. Each of N tasks does so for its own partitions
+(Apex: MxN partitioning), or one task for all (Apex: single final unifier). Levels of unifiers come before it only if
+the parts exceed the fan-in.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from partitioning.kinds import Kind
 
 
 def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
-    """How many unifiers each level has between `parts` and the task that takes the last at most `fan_in`.
+    """How many unifiers each level has, so that the reader of `parts` parts combines at most `fan_in`.
 
     >>> levels(17, 4), levels(4, 4), levels(17, None)
     ((5, 2), (), ())
 
-    Raises Refused if there are no parts, or for a fan-in below 2, which combines nothing.
+    Raises Refused for no parts, or for a fan-in below 2.
     """
     findings = []
     if parts < 1:
@@ -48,9 +48,9 @@ def levels(parts: int, fan_in: int | None) -> tuple[int, ...]:
 
 
 def groups(parts: int, width: int) -> tuple[range, ...]:
-    """The neighbouring parts that each of `width` unifiers of a level takes, as evenly as can be.
+    """The neighbouring parts of each of `width` unifiers of a level, as evenly as possible.
 
-    Numbers of parts differ by one at most; a unifier of a single part passes it on.
+    Sizes differ by one at most. A unifier of a single part passes it on.
 
     >>> groups(9, 2)
     (range(0, 5), range(5, 9))
@@ -61,7 +61,7 @@ def groups(parts: int, width: int) -> tuple[range, ...]:
 
 
 def unifier_of(part: int, parts: int, width: int) -> int:
-    """Which of the `groups` a part is in, without making them all.
+    """The group of a part, without making all `groups`.
 
     >>> [unifier_of(part, 9, 2) for part in range(9)]
     [0, 0, 0, 0, 0, 1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""Upserts: which partitions of a table a task alone has the keys of."""
+"""Upserts: the partitions of a table whose keys all belong to one task."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from partitioning.model.placement import Placement
 
 
 def alone(placement: Placement, cosets: int, owns: Collection[int]) -> frozenset[int]:
-    """The partitions whose keys are all those of one task, which owns these residues modulo the cosets of its stage.
+    """The partitions whose keys all belong to the task with these residues modulo the cosets of its stage.
 
-    Of other partitions no task can tell whether another one has got keys of it.
+    In other partitions no task can tell whether another task has keys.
 
     >>> sorted(alone(Placement("k", "string", "murmur2", 8), 4, {1}))
     [1, 5]

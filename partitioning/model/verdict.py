@@ -11,15 +11,15 @@ from partitioning.values import Document, Value
 
 
 class Decision(StrEnum):
-    """What becomes of a batch."""
+    """What happens to a batch."""
 
     PUBLISH = "publish"
     ABANDON = "abandon"
 
 
 class Judged(Value, frozen=True, tag="judged", tag_field="reason", omit_defaults=True):
-    """What the checks found: so many `records` in so many `partitions`, `keys` compared, one in `key_sample` of all,
-    and so many `expectations`, of which so many were `met`. So many offsets are `lost`, as somebody accepted."""
+    """What the checks found: `records` in `partitions`, `keys` compared (one in `key_sample`), how many `expectations`
+    there were and were `met`, and how many accepted offsets are `lost`."""
 
     records: int
     partitions: int
@@ -40,7 +40,7 @@ class Judged(Value, frozen=True, tag="judged", tag_field="reason", omit_defaults
 
 
 class GivenUp(Value, frozen=True, tag="given up", tag_field="reason"):
-    """Somebody gave the batch up, and why, in their words."""
+    """Who gave the batch up, and why, in their words."""
 
     words: str
 
@@ -49,10 +49,10 @@ class GivenUp(Value, frozen=True, tag="given up", tag_field="reason"):
 
 
 class Verdict(Document, frozen=True):
-    """The decision on a batch, put once and never changed, and `why` it was taken.
+    """The decision on a batch, stored once and never changed, and `why` it was taken.
 
-    `publish` names the exact files, as they were when the checks passed; `abandon` publishes nothing, and
-    the next batch starts where the one before this ended.
+    `publish` names the exact files, as they were when the checks passed. `abandon` publishes nothing; the next batch
+    starts where the one before this ended.
     """
 
     FORMAT: ClassVar[str] = "coset.verdict/3"
