@@ -24,7 +24,7 @@ from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.placement import KeyFormat
-from partitioning.model.sources import KafkaSource
+from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Format, Layout, Stream
 
 _KEY_TYPES = {
@@ -117,16 +117,22 @@ def _write(stream: Stream, partition: int, start: int, rows: pa.Table) -> None:
 
 
 def _check(stream: Stream) -> None:
-    why = None
-    if isinstance(stream.origin, KafkaSource):
-        why = "is read from its broker"
-    elif stream.written_as is not Format.PARQUET:
-        why = f"is landed as {stream.written_as.noun}"
-    elif stream.lies_by is not Layout.PARTITION:
-        why = "lies in folders of a time"
+    why: str | None
+    match stream.origin:
+        case KafkaSource():
+            why = "is read from its broker"
+        case LandedSource():
+            why = _unlike_ours(stream)
     if why:
         what, then = f"stream {stream.name!r} {why}", "write the records with what writes them otherwise"
         raise Refused(Finding(Kind.FOLDERS, what, stream.source, then, about(stream=stream.name)))
+
+
+def _unlike_ours(stream: Stream) -> str | None:
+    """What sets the files of a stream apart from those that are written here."""
+    if stream.written_as is not Format.PARQUET:
+        return f"is landed as {stream.written_as.noun}"
+    return None if stream.lies_by is Layout.PARTITION else "lies in folders of a time"
 
 
 def _unreadable(file: Path, why: str) -> Refused:

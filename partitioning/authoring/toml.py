@@ -60,8 +60,10 @@ def value(plain: Any) -> str:
             return f"[{', '.join(map(value, plain))}]"
         case Mapping():
             return f"{{{', '.join(f'{key(name)} = {value(inner)}' for name, inner in plain.items())}}}"
-    then = "use text, numbers, lists, tables or dates"
-    raise Refused(Finding(Kind.SETTING, f"{plain!r} cannot be written as TOML", "settings", then, about(plain=plain)))
+        case _:
+            then = "use text, numbers, lists, tables or dates"
+            what = f"{plain!r} cannot be written as TOML"
+            raise Refused(Finding(Kind.SETTING, what, "settings", then, about(plain=plain)))
 
 
 def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import KeyFormat, hash_findings
 from partitioning.model.sources import KafkaSource, LandedSource, source_findings
-from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Stream
+from partitioning.model.streams import BY_THE_BROKER, TIMESTAMP, Format, Layout, NullKeys, Sparse, Stream
 from partitioning.numbers import PARTITIONS
 from partitioning.values import replace
 
@@ -27,7 +26,7 @@ def checked(stream: Stream) -> Stream:
         raise Refused(*findings)
     return replace(
         stream,
-        sparse=BY_THE_BROKER if isinstance(stream.origin, KafkaSource) else stream.sparse,
+        sparse=_sparse(stream),
         key_format=KeyFormat(stream.key_format),
         null_keys=NullKeys(stream.null_keys),
         format=UNSET if stream.written_as == Format.PARQUET else Format(stream.written_as),
@@ -38,6 +37,14 @@ def checked(stream: Stream) -> Stream:
         counted=stream.counted or UNSET,
         kept=stream.kept or UNSET,
     )
+
+
+def _sparse(stream: Stream) -> Sparse | UnsetType:
+    match stream.origin:
+        case LandedSource():
+            return stream.sparse
+        case KafkaSource():
+            return BY_THE_BROKER
 
 
 def misdeclared(stream: Stream) -> Iterator[Finding]:
@@ -90,8 +97,6 @@ def _of_source(stream: Stream) -> Iterator[_Wrong]:
             yield from _of_landed(stream)
         case KafkaSource():
             yield from _of_kafka(stream)
-        case _:
-            assert_never(stream.origin)
 
 
 def _of_landed(stream: Stream) -> Iterator[_Wrong]:
