@@ -7,10 +7,10 @@ import os
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coset.batches.backfills import steps
-from coset.batches.backfills.backfill import backfill
-from coset.batches.backfills.steps import Asked
-from coset.batches.backfills.swaps import finish, swaps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.request import backfill
+from coset.batches.backfills.swap.swaps import finish, swaps
 from coset.batches.runners.connect import Connect
 from coset.cli.output import show, step
 from coset.sources.s3 import storage_options
@@ -35,13 +35,13 @@ def is_decided(store: Store) -> bool:
 
 def run(home: Home, store: Store) -> None:
     """Run the first batch again on the Spark server, beside what is published; compare, and swap."""
-    request = steps.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
+    request = actions.begin(pipeline, store, Asked(0, 0, Settings.parse(scheme=_SCHEME, groups=2), _WHY))
     with Connect(os.environ["SPARK_MASTER"], "1GB") as runner:
-        steps.run(pipeline, store, request, runner, home.docs, step)
+        actions.run(pipeline, store, request, runner, home.docs, step)
     with step("compare and swap") as said:
-        found = steps.comparison(store, request)
+        found = actions.comparison(store, request)
         said.append(str(found))
-        steps.swap(store, request, digest(found), _WHY)
+        actions.swap(store, request, digest(found), _WHY)
 
 
 def show_results(store: Store) -> None:

@@ -32,7 +32,7 @@ from coset.airflow.hours_sensor import HoursSensor
 from coset.airflow.places import Places
 from coset.airflow.shown import remember, say, say_page
 from coset.batches import steps
-from coset.batches.backfills.hours import Hours
+from coset.batches.backfills.pacing.hours import Hours
 from coset.batches.step_list import PLAN, steps_of
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -41,7 +41,9 @@ from partitioning.errors import Refused
 from partitioning.planning.stages.bounds import most_waves
 
 if TYPE_CHECKING:
-    from coset.batches.backfills.steps import Asked
+    from coset.batches.backfills.actions import Asked
+    from partitioning.documents.store import Store
+    from partitioning.model.backfill import Backfill
 
 _DEFAULTS = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": 1, "weight_rule": "absolute"}
 _WHY: dict[str, Any] = {"type": "string", "minLength": 1, "title": "Why"}
@@ -129,11 +131,15 @@ def _preview_task(pipeline: Pipeline, settings: Settings) -> Any:
     @task
     def preview(params: dict[str, Any]) -> None:
         """Print what would be run; nothing is stored."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415  Airflow parses this file
+        from coset.batches.backfills import actions  # noqa: PLC0415  Airflow parses this file
+        from coset.batches.backfills.comparison.pages import preview_page  # noqa: PLC0415
+        from partitioning.documents.stores import store_at  # noqa: PLC0415
 
         with failures():
             if params["backfill"] is None:
-                say_page(pieces.preview(pipeline, store_root(), _asked(params, settings)))
+                store = store_at(store_root())
+                pairs = actions.preview(pipeline, store, _asked(params, settings))
+                say_page(preview_page(store, pipeline.name, pairs))
             else:
                 say(f"Backfill {params['backfill']} goes on")
 
@@ -144,13 +150,14 @@ def _plan_task(pipeline: Pipeline, settings: Settings, places: Places, waves: in
     @task(task_id=PLAN.name)
     def plan(params: dict[str, Any]) -> list[dict[str, Any]]:
         """Begin the backfill, or go on with it: plan its next batch."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415
+        from coset.batches.backfills import actions  # noqa: PLC0415
+        from partitioning.documents.stores import store_at  # noqa: PLC0415
 
         with failures():
             number = params["backfill"]
             if number is None:
-                number = pieces.begin(pipeline, store_root(), _asked(params, settings), _who())
-            ref, sentence = pieces.next_batch(pipeline, store_root(), number)
+                number = actions.begin(pipeline, store_at(store_root()), _asked(params, settings), _who()).number
+            ref, sentence = actions.next_batch(pipeline, *_opened(pipeline, number))
             say(sentence)
             check_waves(ref, waves, steps.groups_of_wave(ref, waves), Resume(pipeline.name, number))
             ti = get_current_context()["ti"]
@@ -165,10 +172,10 @@ def _then_task(pipeline: Pipeline, number: Any) -> Any:
     @task.branch
     def then(number: int, params: dict[str, Any], run_id: str) -> str:
         """Which is next: another batch in a run of its own, or the comparison of all."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415
+        from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
-            left = pieces.batches_left(pipeline.name, store_root(), number)
+            left = actions.batches_left(*_opened(pipeline, number))
         if not left:
             return "compare"
         say(f"Batch {left[0]} is next, in a run of its own")
@@ -195,17 +202,18 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
     @task.branch
     def compare(number: int) -> str:
         """Compare the rows with those that readers see; without approval only what is the same is put in place."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415
+        from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
-            compared = pieces.compare(pipeline.name, store_root(), number, docs_folder())
-            say_page(compared.page)
+            compared = actions.review(*_opened(pipeline, number), docs_folder())
+            page = compared.page
+            say_page(page)
             if compared.hindrances:
                 # Nobody is asked to approve what would be refused then.
                 raise Refused(*compared.hindrances)
         ti = get_current_context()["ti"]
         # All from here: a swap that heard of the plan too would start whenever there is one.
-        shown = {"page": compared.page, "digest": compared.digest, "decided": compared.decided}
+        shown = {"page": page, "digest": compared.digest, "decided": compared.decided}
         for key, value in ({"backfill": number} | shown).items():
             ti.xcom_push(key=key, value=value)
         return "approve" if compared.needs_approval else "swap"
@@ -223,11 +231,13 @@ def _swap_task(pipeline: Pipeline) -> Any:
     @task(trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     def swap(number: int, approved: str, decided: int, answer: dict[str, Any] | None) -> None:
         """Let readers see the rows of the comparison that was shown, and of no other, unless they were taken back."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415
+        from coset.batches.backfills import actions  # noqa: PLC0415
 
         who = ((answer or {}).get("responded_by_user") or {}).get("name", "")
         with failures():
-            say(pieces.swap(pipeline.name, store_root(), number, approved, decided, who))
+            store, request = _opened(pipeline, number)
+            swapped = actions.swap(store, request, approved, request.why, who, decided=decided)
+            say(f"{request} is in place: {swapped}")
 
     return swap
 
@@ -236,12 +246,22 @@ def _undo_task(pipeline: Pipeline) -> Any:
     @task
     def undo(params: dict[str, Any]) -> None:
         """Let readers see the rows that there were before the backfill."""
-        from coset.batches.backfills import pieces  # noqa: PLC0415
+        from coset.batches.backfills import actions  # noqa: PLC0415
 
         with failures():
-            say(pieces.undo(pipeline.name, store_root(), params["backfill"], params["why"], _who()))
+            store, request = _opened(pipeline, params["backfill"])
+            say(f"{request} is taken back: {actions.undo(store, request, params['why'], _who())}")
 
     return undo()  # type: ignore[call-arg, misc]
+
+
+def _opened(pipeline: Pipeline, number: int) -> tuple[Store, Backfill]:
+    """A backfill in the worker's store. Raises Refused if there is none of that number."""
+    from coset.batches.backfills.request import backfill  # noqa: PLC0415
+    from partitioning.documents.stores import store_at  # noqa: PLC0415
+
+    store = store_at(store_root())
+    return store, backfill(store, pipeline.name, number)
 
 
 def _who() -> str:
@@ -250,7 +270,7 @@ def _who() -> str:
 
 
 def _asked(params: dict[str, Any], settings: Settings) -> Asked:
-    from coset.batches.backfills.steps import Asked  # noqa: PLC0415
+    from coset.batches.backfills.actions import Asked  # noqa: PLC0415
 
     return Asked(
         params["from"], params["to"], planned_as(params, settings), params["why"], params.get("repaired", False)

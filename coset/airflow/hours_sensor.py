@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator
 
 from coset.airflow.shown import say
-from coset.batches.backfills.hours import Hours
+from coset.batches.backfills.pacing.hours import Hours
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

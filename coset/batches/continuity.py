@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from coset.batches.backfills.backfill import backfills
+from coset.batches.backfills.request import backfills
 from coset.batches.delta import Held, held
 from coset.batches.ends import ends_before
 from coset.sources.log_starts import earlier

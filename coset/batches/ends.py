@@ -14,7 +14,7 @@ from functools import partial
 
 from msgspec import UNSET
 
-from coset.batches.backfills.swaps import in_force
+from coset.batches.backfills.swap.swaps import in_force
 from partitioning.commands import Run, Status, Then
 from partitioning.documents.document import decode, encode
 from partitioning.documents.ledger import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltalake.exceptions import CommitFailedError
 
-from coset.batches.backfills.swaps import finish
+from coset.batches.backfills.swap.swaps import finish
 from coset.batches.owners import Owner, check_owner, name_owner, owner_of
 from coset.batches.tables import opened_there
 from partitioning.commands import HandOver, Repeat, Run

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from coset.batches.backfills.swaps import gone_on_from
+from coset.batches.backfills.swap.swaps import gone_on_from
 from coset.sources.copies import Copies
 from coset.sources.parts_reader import PartsReader
 from partitioning.commands import Replan, Status

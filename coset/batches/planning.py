@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from coset.batches.backfills.swaps import finish, gone_on_from
+from coset.batches.backfills.swap.swaps import finish, gone_on_from
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
 from coset.batches.others import check_untouched

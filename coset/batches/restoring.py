@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 
-from coset.batches.backfills import swaps
-from coset.batches.backfills.backfill import backfills, put
+from coset.batches.backfills.request import backfills, put
+from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
 from coset.batches.publication import artefacts_of

@@ -171,7 +171,7 @@ def publish(batch: BatchRef) -> str:
     comes after it. Raises what `swaps.finish` and `publication.publish` raise.
     """
     from coset.batches import publication  # noqa: PLC0415
-    from coset.batches.backfills.swaps import finish  # noqa: PLC0415
+    from coset.batches.backfills.swap.swaps import finish  # noqa: PLC0415
     from coset.batches.mirroring import mirror  # noqa: PLC0415
 
     ledger, planned = batch.load()

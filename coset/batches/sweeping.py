@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from coset.batches.backfills.backfill import backfills, comparison_key
-from coset.batches.backfills.swaps import cancelled
+from coset.batches.backfills.request import backfills, comparison_key
+from coset.batches.backfills.swap.swaps import cancelled
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Entry, Store

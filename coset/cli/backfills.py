@@ -9,15 +9,15 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from coset.batches.backfills import actions
 from coset.batches.backfills import gaps as found_gaps
-from coset.batches.backfills import steps
-from coset.batches.backfills.backfill import backfill, backfills
-from coset.batches.backfills.control import go_on, paused
-from coset.batches.backfills.limits import Limited, Limits
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.comparison.pages import comparison_sections, preview_sections
 from coset.batches.backfills.outlook import outlook
-from coset.batches.backfills.pages import comparison_sections, preview_sections
-from coset.batches.backfills.steps import Asked
-from coset.batches.backfills.swaps import Half, half, hindrances, swaps, taken_back
+from coset.batches.backfills.pacing.control import go_on, paused
+from coset.batches.backfills.pacing.limits import Limited, Limits
+from coset.batches.backfills.request import backfill, backfills
+from coset.batches.backfills.swap.swaps import Half, half, hindrances, swaps
 from coset.batches.runners.runner import Runner
 from coset.cli import pipelines
 from coset.cli.output import progress, show, show_json, show_table, step
@@ -38,7 +38,7 @@ __all__ = ["Asked", "Limits", "begin", "cancel", "gaps", "listed", "pause", "pre
 def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
     """Show what a backfill would run, and what is built on it."""
     pipeline, store = pipelines.load(named), store_at(root)
-    pairs = steps.preview(pipeline, store, asked)
+    pairs = actions.preview(pipeline, store, asked)
     if not as_json:
         _show(preview_sections(store, pipeline.name, pairs, named))
         return
@@ -53,7 +53,7 @@ def preview(named: str, root: str, asked: Asked, *, as_json: bool) -> None:
 def begin(named: str, root: str, asked: Asked, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
     """Do all steps of a backfill that need no approval."""
     pipeline, store = pipelines.load(named), store_at(root)
-    _run(named, store, steps.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
+    _run(named, store, actions.begin(pipeline, store, asked), limits, runner, docs, as_json=as_json)
 
 
 def resume(named: str, root: str, number: int, limits: Limits, runner: Runner, docs: Path, *, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def pause(named: str, root: str, number: int, why: str, *, as_json: bool) -> Non
     """Let a backfill start nothing more until it is let go on."""
     store = store_at(root)
     request = backfill(store, pipelines.load(named).name, number)
-    steps.pause(store, request, why)
+    actions.pause(store, request, why)
     then = f"`coset backfill {named} --resume {number}` lets it go on"
     if as_json:
         show_json({"backfill": number, "paused": True})
@@ -79,7 +79,7 @@ def cancel(named: str, root: str, number: int, why: str, *, as_json: bool) -> No
     """Give a backfill up."""
     pipeline, store = pipelines.load(named), store_at(root)
     request = backfill(store, pipeline.name, number)
-    removed = steps.cancel(pipeline, store, request, why)
+    removed = actions.cancel(pipeline, store, request, why)
     if as_json:
         show_json({"backfill": number, "cancelled": True, "removed": len(removed.files)})
     else:
@@ -111,14 +111,14 @@ def listed(named: str, root: str, number: int | None, *, as_json: bool) -> None:
 def swap(named: str, root: str, number: int, approved: str, why: str, *, as_json: bool) -> None:
     """Put a backfill's rows in place."""
     store = store_at(root)
-    swapped = steps.swap(store, backfill(store, pipelines.load(named).name, number), approved, why)
+    swapped = actions.swap(store, backfill(store, pipelines.load(named).name, number), approved, why)
     show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.SWAP))
 
 
 def undo(named: str, root: str, number: int, why: str, *, as_json: bool) -> None:
     """Take a backfill back."""
     store = store_at(root)
-    swapped = steps.undo(store, backfill(store, pipelines.load(named).name, number), why)
+    swapped = actions.undo(store, backfill(store, pipelines.load(named).name, number), why)
     show_json(_plain(swapped)) if as_json else show(_said(swapped, SwapKind.UNDO))
 
 
@@ -145,11 +145,11 @@ def _run(
         show(f"This is {request}")
     with runner as used:
         pace = Limited(store, request, limits, partial(progress, "wait"))
-        steps.run(pipelines.load(named), store, request, used, docs, step, pace)
-    found = steps.comparison(store, request, docs)
-    hindered = hindrances(store, request, found)
-    alike = not found.needs_approval and not hindered and taken_back(store, request) is None
-    swapped = steps.swap(store, request, digest(found), request.why) if alike else None
+        actions.run(pipelines.load(named), store, request, used, docs, step, pace)
+    reviewed = actions.review(store, request, docs)
+    found, hindered = reviewed.found, reviewed.hindrances
+    alike = not (found.needs_approval or hindered or reviewed.taken_back)
+    swapped = actions.swap(store, request, digest(found), request.why) if alike else None
     if as_json:
         show_json({"backfill": request.number, "comparison": plain(found), "swapped": _plain(swapped)})
     else:
@@ -174,7 +174,7 @@ def _shape(plan: Plan) -> dict[str, int]:
 
 
 def _show_one(store: Store, one: Backfill, *, as_json: bool) -> None:
-    found = steps.compared(store, one)
+    found = actions.compared(store, one)
     if as_json:
         show_json({"backfill": plain(one), "comparison": plain(found) if found else None})
     elif found is None:
@@ -211,7 +211,7 @@ def _state(store: Store, one: Backfill, turns: Counter[SwapKind], stopped: Half 
         return "cancelled"
     if paused(store, one):
         return "paused"
-    found = steps.compared(store, one)
+    found = actions.compared(store, one)
     return "not compared yet" if found is None else f"compared: {found}"
 
 

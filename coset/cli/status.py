@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from coset.batches.backfills.swaps import Half, finish, half, in_force
+from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
 from coset.batches.ends import known_after
 from coset.batches.progress import progress
 from coset.batches.waiting import waits_for

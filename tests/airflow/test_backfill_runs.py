@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
-from coset.batches.backfills import pieces
-from coset.batches.backfills.backfill import backfill, backfills
-from coset.batches.backfills.steps import Asked, compared
-from coset.batches.backfills.swaps import swaps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked, compared
+from coset.batches.backfills.request import backfill, backfills
+from coset.batches.backfills.swap.swaps import swaps
 from coset.batches.interpreter import run_batch
 from coset.batches.runners.local import Local
 from coset.sources.s3 import storage_options
@@ -84,7 +84,9 @@ def triggered(dag_id):
     return [run.conf for run in DagRun.find(dag_id=dag_id) if run.run_type == DagRunType.OPERATOR_TRIGGERED]
 
 
-def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_same(airflow, store_root, tmp_path):
+def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_same(
+    airflow, store_root, tmp_path, capsys
+):
     from airflow.dag_processing.dagbag import DagBag
 
     for _ in range(2):
@@ -118,10 +120,11 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
 
     # Cleared, and so run again: what is done is found done.
-    again = pieces.compare("tail_activity", store_root, 0)
+    again = actions.review(store, backfill(store, "tail_activity", 0))
     assert not again.needs_approval
-    told = pieces.swap("tail_activity", store_root, 0, again.digest, again.decided, "")
-    assert "is in place: tail_activity at version 3" in told
+    swap: Any = dag.get_task("swap")
+    swap.python_callable(0, again.digest, again.decided, None)
+    assert "is in place: tail_activity at version 3" in capsys.readouterr().out
     assert len(list(swaps(store, "tail_activity"))) == 1
 
 

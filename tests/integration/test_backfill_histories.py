@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from coset.batches.backfills import steps, swaps
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.swap import swaps
 from coset.batches.compaction import compact
 from coset.batches.kept import kept_states
 from coset.batches.planning import take_up
@@ -148,17 +149,17 @@ class Story:
         threshold = self._random.choice([0, 0, 10, 20])
         asked = Asked(first, last, Settings.parse(scheme=self._random.choice(SCHEMES)))
         backfill = self.history.backfilled(asked, threshold=threshold)
-        found = steps.comparison(self._store, backfill)
+        found = actions.comparison(self._store, backfill)
         run = Run(backfill, threshold, self.oracle.kept(last))
         exchanged = self.oracle.kept(last, run) != run.kept_before
         assert exchanged is not all(state.same for state in found.states)
         told = f"backfill {first}-{last} by {threshold}"
         if exchanged and last != self.newest:
             with pytest.raises(Refused, match="went on from"):
-                steps.swap(self._store, backfill, digest(found), "")
+                actions.swap(self._store, backfill, digest(found), "")
             return f"{told} is refused"
         how = self._random.choice(["", "killed before", "killed after", "raced"])
-        self._turned(how, lambda: steps.swap(self._store, backfill, digest(found), ""))
+        self._turned(how, lambda: actions.swap(self._store, backfill, digest(found), ""))
         self.oracle.swap(run)
         self._swapped.append(run)
         return f"{told} {how}"
@@ -167,16 +168,16 @@ class Story:
         run = self._random.choice(self._swapped)
         on_top = all(self.oracle.stacks[batch][-1] == run.backfill.number for batch in run.batches)
         last = run.batches[-1]
-        found = steps.compared(self._store, run.backfill)
+        found = actions.compared(self._store, run.backfill)
         assert found is not None
         exchanged = not all(state.same for state in found.states)
         told = f"undo of backfill {run.backfill.number}"
         if not on_top or (exchanged and last != self.newest):
             with pytest.raises(Refused):
-                steps.undo(self._store, run.backfill, "")
+                actions.undo(self._store, run.backfill, "")
             return f"{told} is refused"
         how = self._random.choice(["", "killed before", "killed after", "raced"])
-        self._turned(how, lambda: steps.undo(self._store, run.backfill, ""))
+        self._turned(how, lambda: actions.undo(self._store, run.backfill, ""))
         self.oracle.undo(run)
         self._swapped.remove(run)
         return f"{told} {how}"
@@ -186,11 +187,11 @@ class Story:
         batch, how = self._cancels.randint(0, self.newest), self._cancels.choice(["", "killed", "raced"])
         asked = Asked(batch, batch, Settings.parse(scheme=self._cancels.choice(SCHEMES)))
         backfill = self.history.backfilled(asked, threshold=30)
-        found = steps.comparison(self._store, backfill)
+        found = actions.comparison(self._store, backfill)
         pipeline = self._pipeline()
 
         def cancel() -> object:
-            return steps.cancel(pipeline, self._store, backfill, "nobody wants it")
+            return actions.cancel(pipeline, self._store, backfill, "nobody wants it")
 
         if how == "killed":
             with self._patch.context() as patch:
@@ -203,7 +204,7 @@ class Story:
             assert {type(error) for error in told if error} <= {Conflict}, told
         cancel()
         with pytest.raises(Refused, match="nobody wants it"):
-            steps.swap(self._store, backfill, digest(found), "")
+            actions.swap(self._store, backfill, digest(found), "")
         assert left_over(pipeline, self._store).files == ()
         return f"backfill of {batch} is cancelled {how}"
 

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import control, steps, swaps
-from coset.batches.backfills.hours import Hours
-from coset.batches.backfills.limits import Limited, Limits
-from coset.batches.backfills.steps import Asked
-from coset.batches.backfills.timing import Timing, work_ahead
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.pacing import control
+from coset.batches.backfills.pacing.hours import Hours
+from coset.batches.backfills.pacing.limits import Limited, Limits
+from coset.batches.backfills.pacing.timing import Timing, work_ahead
+from coset.batches.backfills.swap import swaps
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
@@ -80,7 +82,7 @@ def history(store: Store, tmp_path: Path) -> Batches:
 
 
 def begun(history: Batches, settings: Settings = FOUR, last: int = 0) -> Backfill:
-    return steps.begin(appended(0)(f"{history.store.root}/topics", 4), history.store, Asked(0, last, settings, "hot"))
+    return actions.begin(appended(0)(f"{history.store.root}/topics", 4), history.store, Asked(0, last, settings, "hot"))
 
 
 def ran(
@@ -96,7 +98,7 @@ def ran(
     pace = Limited(history.store, request, limits, said.append, now=clock.now, sleep=clock.sleep)
     pipeline = appended(0)(f"{history.store.root}/topics", 4)
     with runner or Local(processes=1) as used:
-        steps.run(pipeline, history.store, request, used, history.docs, (shown or Shown()).step, pace)
+        actions.run(pipeline, history.store, request, used, history.docs, (shown or Shown()).step, pace)
     return said
 
 
@@ -112,7 +114,7 @@ def test_groups_start_in_their_hours_only(history: Batches) -> None:
     said = ran(history, request, Limits(hours=Hours.parse("22:00-06:00 Europe/Berlin")), clock)
     assert said == ["Outside of 22:00-06:00 Europe/Berlin: it goes on at 2026-11-22 22:00 CET"]
     assert clock.time == datetime(2026, 11, 22, 21, 0, tzinfo=UTC)
-    assert steps.comparison(history.store, request).same
+    assert actions.comparison(history.store, request).same
 
 
 def test_what_has_run_waits_for_no_hours(history: Batches) -> None:
@@ -139,7 +141,7 @@ def test_a_live_batch_that_nobody_runs_is_waited_for_only_so_long(history: Batch
         "Batch 1 is open since 10 minutes: it goes on beside that",
     ]
     assert clock.time - EVENING == timedelta(minutes=10)
-    assert steps.comparison(history.store, request).same
+    assert actions.comparison(history.store, request).same
 
 
 def test_a_live_batch_that_waits_itself_is_not_waited_for(history: Batches) -> None:
@@ -166,7 +168,7 @@ def test_who_ends_a_backfill_that_waits_ends_it(history: Batches) -> None:
     request = begun(history)
     pace = Limited(history.store, request, Limits(hours=Hours.parse("22:00-06:00")), print, now=Clock().now)
     pace.cancel()
-    planned = steps.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
+    planned = actions.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
     with pytest.raises(CosetError, match="the backfill was ended while it waited"):
         pace.wait(planned, 0)
 
@@ -176,7 +178,7 @@ def test_a_paused_backfill_goes_on_with_the_groups_that_have_not_run(history: Ba
 
     def pause(name: str) -> None:
         if name == "run group 1":
-            steps.pause(history.store, request, "the night is over")
+            actions.pause(history.store, request, "the night is over")
 
     shown = Shown(pause)
     with pytest.raises(Refused, match=r"paused it at .*: the night is over") as refused:
@@ -185,7 +187,7 @@ def test_a_paused_backfill_goes_on_with_the_groups_that_have_not_run(history: Ba
     assert finding.then == "let it go on: `coset backfill kept --resume 0`"
     assert shown.groups == ["run group 0", "run group 1"]
     with pytest.raises(Refused, match="the night is over"):
-        steps.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
+        actions.planned(appended(0)(f"{history.store.root}/topics", 4), history.store, request, 0)
     control.go_on(history.store, request)
     receipts = {key for key in stored(history.store) if key.startswith("kept.backfill-0/receipts/")}
     written = {entry.key: entry.etag for entry in history.store.list("kept.backfill-0/receipts/")}
@@ -193,7 +195,7 @@ def test_a_paused_backfill_goes_on_with_the_groups_that_have_not_run(history: Ba
     now = {entry.key: entry.etag for entry in history.store.list("kept.backfill-0/receipts/")}
     assert (len(receipts), len(now)) == (2, 4)
     assert {key: now[key] for key in written} == written
-    assert steps.comparison(history.store, request).same
+    assert actions.comparison(history.store, request).same
 
 
 class Failing(Local):
@@ -229,19 +231,19 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
     store, before = history.store, history.seen()
     request = begun(history)
     ran(history, request, Limits(), Clock())
-    found = steps.comparison(store, request)
+    found = actions.comparison(store, request)
     pipeline = appended(0)(f"{store.root}/topics", 4)
     files = {key for key in stored(store) if key.startswith("tables/counts/data/")}
-    steps.pause(store, request, "to think")
-    removed = steps.cancel(pipeline, store, request, "not needed")
+    actions.pause(store, request, "to think")
+    removed = actions.cancel(pipeline, store, request, "not needed")
     assert {file.key for file in removed.files} >= {file.path for file in _rows(store, request)}
     assert len(files - set(stored(store))) == 4
     for refused in (
-        lambda: steps.swap(store, request, digest(found), ""),
-        lambda: steps.comparison(store, request),
-        lambda: steps.planned(pipeline, store, request, 0),
+        lambda: actions.swap(store, request, digest(found), ""),
+        lambda: actions.comparison(store, request),
+        lambda: actions.planned(pipeline, store, request, 0),
         lambda: control.go_on(store, request),
-        lambda: steps.pause(store, request, ""),
+        lambda: actions.pause(store, request, ""),
     ):
         with pytest.raises(Refused, match=r"cancelled it at .*: not needed"):
             refused()
@@ -256,7 +258,7 @@ def test_a_cancelled_backfill_is_run_and_seen_by_nobody(history: Batches) -> Non
     again = begun(history)
     assert again.number == 1
     ran(history, again, Limits(), Clock())
-    steps.swap(store, again, digest(steps.comparison(store, again)), "")
+    actions.swap(store, again, digest(actions.comparison(store, again)), "")
     assert history.seen() == before
     history.batch(1)
 
@@ -270,15 +272,15 @@ def _rows(store: Store, request: Backfill) -> tuple[Artefact, ...]:
 def test_what_readers_saw_is_not_cancelled(history: Batches) -> None:
     store, request = history.store, begun(history)
     ran(history, request, Limits(), Clock())
-    found = steps.comparison(store, request)
-    steps.swap(store, request, digest(found), "")
+    found = actions.comparison(store, request)
+    actions.swap(store, request, digest(found), "")
     pipeline, before = appended(0)(f"{store.root}/topics", 4), stored(store)
     for _ in range(2):
         with pytest.raises(Refused, match="it was put in place by") as refused:
-            steps.cancel(pipeline, store, request, "")
+            actions.cancel(pipeline, store, request, "")
         assert refused.value.findings[0].then == "take it back instead: `coset undo kept 0`"
         assert stored(store) == before
-        steps.undo(store, request, "")
+        actions.undo(store, request, "")
         before = stored(store)
 
 
@@ -287,7 +289,7 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
 ) -> None:
     store, request = history.store, begun(history)
     ran(history, request, Limits(), Clock())
-    found = steps.comparison(store, request)
+    found = actions.comparison(store, request)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -295,12 +297,12 @@ def test_who_is_killed_once_a_backfill_is_cancelled_leaves_it_cancelled(
     pipeline = appended(0)(f"{store.root}/topics", 4)
     for place in ("_carried_out", "sweep"):
         with monkeypatch.context() as patch:
-            patch.setattr(swaps if place == "_carried_out" else steps, place, killed)
+            patch.setattr(swaps if place == "_carried_out" else actions, place, killed)
             with pytest.raises(KeyboardInterrupt):
-                steps.cancel(pipeline, store, request, "not needed")
+                actions.cancel(pipeline, store, request, "not needed")
         with pytest.raises(Refused, match="cancelled it at"):
-            steps.swap(store, request, digest(found), "")
-    steps.cancel(pipeline, store, request, "not needed")
+            actions.swap(store, request, digest(found), "")
+    actions.cancel(pipeline, store, request, "not needed")
     assert [swap.turn for swap in swaps.swaps(store, "kept")] == [SwapKind.CANCEL]
     log = DeltaTable(folder(store.root, "counts"), storage_options=storage_options())
     assert log.version() == 0 or all("coset.swap" not in entry for entry in log.history())
@@ -312,13 +314,13 @@ def test_of_a_swap_and_a_cancellation_at_once_one_is_decided(history: Batches) -
     pipeline = appended(5)(f"{store.root}/topics", 4)
     for number in range(3):
         request = history.backfilled(Asked(0, 0, Settings.parse(scheme=f"tasks({number + 1})")), threshold=5)
-        found = steps.comparison(store, request)
+        found = actions.comparison(store, request)
 
         def swap(request: Backfill = request, found: Comparison = found) -> object:
-            return steps.swap(store, request, digest(found), "")
+            return actions.swap(store, request, digest(found), "")
 
         def cancel(request: Backfill = request) -> object:
-            return steps.cancel(pipeline, store, request, "not needed")
+            return actions.cancel(pipeline, store, request, "not needed")
 
         with ThreadPoolExecutor(2) as pool:
             told = [answer.exception() for answer in [pool.submit(swap), pool.submit(cancel)]]
@@ -327,7 +329,7 @@ def test_of_a_swap_and_a_cancellation_at_once_one_is_decided(history: Batches) -
         seen = history.seen()
         if told[0] is None:
             assert seen == [row for row in before if int(str(row[2])) >= 5]
-            steps.undo(store, request, "")
+            actions.undo(store, request, "")
         assert history.seen() == before
 
 
@@ -339,7 +341,7 @@ def test_progress_is_told_by_the_work_of_the_first_runs(history: Batches) -> Non
     assert all(seconds > 0 for seconds in work.values())
     timing = Timing({0: 30.0, 1: 10.0}, clock.now)
     pipeline = appended(0)(f"{history.store.root}/topics", 4)
-    planned = steps.planned(pipeline, history.store, request, 0)
+    planned = actions.planned(pipeline, history.store, request, 0)
     timing.start(planned, 0, timedelta(0))
     clock.sleep(60)
     assert timing.done(planned, 0) == "19 % of the backfill is done, about 4 min left"

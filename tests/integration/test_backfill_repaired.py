@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import pieces, steps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.comparison.pages import comparison_sections, preview_page
 from coset.batches.backfills.gaps import gaps
-from coset.batches.backfills.pages import comparison_sections
-from coset.batches.backfills.steps import Asked
 from coset.batches.runners.local import Local
 from coset.batches.steps import plan
 from coset.sources.s3 import storage_options
@@ -45,9 +45,11 @@ def two_batches(store: Store, tmp_path: Path) -> Store:
 
 def backfilled(store: Store, docs: Path, first: int, last: int | None = None) -> Backfill:
     pipeline = counted(store, "dense")
-    request = steps.begin(pipeline, store, Asked(first, first if last is None else last, DEFAULTS, "landed anew", True))
+    request = actions.begin(
+        pipeline, store, Asked(first, first if last is None else last, DEFAULTS, "landed anew", True)
+    )
     with Local(processes=1) as runner:
-        steps.run(pipeline, store, request, runner, docs, silently)
+        actions.run(pipeline, store, request, runner, docs, silently)
     return request
 
 
@@ -65,24 +67,24 @@ def values(store: Store, offsets: list[int], added: int, ads: list[str] | None =
 def test_other_values_are_shown_and_put_in_place_only_by_digest(two_batches: Store, tmp_path: Path) -> None:
     values(two_batches, [2, 3], 100)
     with pytest.raises(Refused, match="the file was changed since the batch was planned"):
-        steps.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS))
+        actions.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS))
     before = seen(two_batches)
     asked = Asked(0, 0, DEFAULTS, repaired=True)
-    shown = pieces.preview(counted(two_batches, "dense"), two_batches.root, asked)
+    shown = preview_page(two_batches, "counted", actions.preview(counted(two_batches, "dense"), two_batches, asked))
     assert "The input was repaired" in shown
     assert "views+0+0000000002.parquet" in shown
     request = backfilled(two_batches, tmp_path, 0)
-    found = steps.comparison(two_batches, request, tmp_path)
+    found = actions.comparison(two_batches, request, tmp_path)
     assert [(change.range, change.files, change.records, change.added) for change in found.repairs] == [
         ("views-0@[0,4)", (1, 0), (4, 4), ())
     ]
     assert str(found) == "different: 2 keys of counted (batch 0)"
-    assert pieces.compare("counted", two_batches.root, request.number).needs_approval
+    assert actions.review(two_batches, request).needs_approval
     assert seen(two_batches) == before
     assert "<h2>The input was repaired</h2>" in (tmp_path / "counted" / "backfill-0.html").read_text()
-    steps.swap(two_batches, request, digest(found), "")
+    actions.swap(two_batches, request, digest(found), "")
     assert seen(two_batches) == sorted((ad, n + 100 if ad in ("N2", "N3") else n) for ad, n in before)
-    steps.undo(two_batches, request, "")
+    actions.undo(two_batches, request, "")
     assert seen(two_batches) == before
 
 
@@ -91,7 +93,7 @@ def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batche
     land(two_batches, [0, 1, 2, 3])
     two_batches.delete("topics/views/partition=0/views+0+0000000002.parquet")
     request = backfilled(two_batches, tmp_path, 0)
-    found = steps.comparison(two_batches, request)
+    found = actions.comparison(two_batches, request)
     assert found.same
     assert [(change.files, change.first) for change in found.repairs] == [
         (
@@ -100,7 +102,7 @@ def test_the_same_rows_of_other_files_are_put_in_place_only_by_digest(two_batche
         )
     ]
     assert found.needs_approval
-    steps.swap(two_batches, request, digest(found), "")
+    actions.swap(two_batches, request, digest(found), "")
 
 
 def test_offsets_that_were_lost_are_added_and_named(two_batches: Store, tmp_path: Path) -> None:
@@ -108,11 +110,11 @@ def test_offsets_that_were_lost_are_added_and_named(two_batches: Store, tmp_path
     before, ledger = seen(two_batches), Ledger(two_batches, "counted")
     assert [str(gap.range) for gap in gaps(ledger)] == ["views-0@[4,12)"]
     request = backfilled(two_batches, tmp_path, 1)
-    found = steps.comparison(two_batches, request)
+    found = actions.comparison(two_batches, request)
     (change,) = found.repairs
     assert (change.records, change.added_text) == ((4, 10), "views-0@[4,10)")
     expect_golden("backfill_repaired.md", markdown(comparison_sections(found)))
-    steps.swap(two_batches, request, digest(found), "")
+    actions.swap(two_batches, request, digest(found), "")
     assert seen(two_batches) == sorted([*before, *((f"N{n}", n) for n in range(4, 10))])
     assert [str(gap.range) for gap in gaps(ledger)] == ["views-0@[10,12)"]
     # Later batches go on where they were.
@@ -138,7 +140,7 @@ def test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused(
     values(two_batches, offsets, 0)
     before = sorted(entry.key for entry in two_batches.list(""))
     with pytest.raises(Refused) as refused:
-        steps.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS, repaired=True))
+        actions.begin(counted(two_batches, "dense"), two_batches, Asked(0, 0, DEFAULTS, repaired=True))
     assert told in str(refused.value)
     assert sorted(entry.key for entry in two_batches.list("")) == before
 
@@ -146,7 +148,7 @@ def test_a_repair_that_lacks_offsets_or_has_them_twice_is_refused(
 def test_a_repair_that_ends_too_early_is_refused(two_batches: Store) -> None:
     land(two_batches, [12, 13, 14])
     with pytest.raises(Refused, match=r"views-0@\[15,16\) was read, and no file holds it any more"):
-        steps.begin(counted(two_batches, "dense"), two_batches, Asked(1, 1, DEFAULTS, repaired=True))
+        actions.begin(counted(two_batches, "dense"), two_batches, Asked(1, 1, DEFAULTS, repaired=True))
 
 
 def test_a_repair_that_puts_keys_elsewhere_is_refused(store: Store, tmp_path: Path) -> None:
@@ -156,27 +158,27 @@ def test_a_repair_that_puts_keys_elsewhere_is_refused(store: Store, tmp_path: Pa
         land(store, [0, 1], [ad for ad, home in homes.items() if home == partition][:2], partition)
     published(store, pipeline, tmp_path)
     land(store, [0, 1], [ad for ad, home in homes.items() if home == 1][2:4], 0)
-    request = steps.begin(pipeline, store, Asked(0, 0, DEFAULTS, "", True))
+    request = actions.begin(pipeline, store, Asked(0, 0, DEFAULTS, "", True))
     with Local(processes=1) as runner, pytest.raises(Refused, match="hash") as refused:
-        steps.run(pipeline, store, request, runner, tmp_path, silently)
+        actions.run(pipeline, store, request, runner, tmp_path, silently)
     assert "views-0" in str(refused.value)
     with pytest.raises(Refused, match="batch 0 has not run yet"):
-        steps.comparison(store, request)
+        actions.comparison(store, request)
 
 
 def test_a_request_keeps_in_mind_that_its_input_was_repaired(two_batches: Store, tmp_path: Path) -> None:
     pipeline = counted(two_batches, "dense")
     asked = Asked(0, 0, DEFAULTS, "", True)
-    one = steps.begin(pipeline, two_batches, asked)
+    one = actions.begin(pipeline, two_batches, asked)
     assert one.repaired is True
-    assert steps.begin(pipeline, two_batches, asked) == one
-    other = steps.begin(pipeline, two_batches, Asked(0, 0, DEFAULTS))
+    assert actions.begin(pipeline, two_batches, asked) == one
+    other = actions.begin(pipeline, two_batches, Asked(0, 0, DEFAULTS))
     assert (other.number, other.repaired is True) == (1, False)
     # Offsets behind those of the batch are none of it.
     land(two_batches, [16, 17])
     ref, _ = plan(pipeline, two_batches.root)
     assert ref is not None
-    assert [part.end for part in steps.planned(pipeline, two_batches, one, 0).streams[0].partitions] == [4]
+    assert [part.end for part in actions.planned(pipeline, two_batches, one, 0).streams[0].partitions] == [4]
 
 
 def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: Store, tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_the_file_that_was_read_last_may_be_repaired_by_a_backfill(two_batches: 
     with pytest.raises(Refused, match="another file has the last of these offsets now"):
         plan(counted(two_batches, "dense"), two_batches.root)
     request = backfilled(two_batches, tmp_path, 1)
-    steps.swap(two_batches, request, digest(steps.comparison(two_batches, request)), "")
+    actions.swap(two_batches, request, digest(actions.comparison(two_batches, request)), "")
     ref, _ = plan(counted(two_batches, "dense"), two_batches.root)
     assert ref is not None
     assert str(ref.load()[1].ranges()[0]) == "views-0@[16,18)"

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from coset.batches.backfills import pieces
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.comparison.pages import preview_page
+from coset.batches.backfills.request import backfill
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
@@ -75,7 +77,7 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
     page = (tmp_path / "newest" / "backfill-0.html").read_text()
     assert "<strong>It cannot be put in place:</strong> what newest keep after it is not what later" in page
     assert "run them too: `coset backfill newest --from 0 --cascade`" in page
-    compared = pieces.compare("newest", three_batches.root, 0)
+    compared = actions.review(three_batches, backfill(three_batches, "newest", 0))
     assert [finding.then for finding in compared.hindrances] == [
         "run them too: `coset backfill newest --from 0 --cascade`"
     ]
@@ -89,7 +91,10 @@ def test_what_cannot_be_put_in_place_is_said_before_anybody_approves_it(
 
 def test_the_preview_of_the_dag_names_what_is_built_on_the_batches(three_batches: Store) -> None:
     asked = Asked(2, 2, Settings.parse(scheme="tasks(6)"))
-    expect_golden("backfill_preview.md", read(pieces.preview(load(NEWEST), three_batches.root, asked)))
+    expect_golden(
+        "backfill_preview.md",
+        read(preview_page(three_batches, "newest", actions.preview(load(NEWEST), three_batches, asked))),
+    )
 
 
 def test_what_a_step_keeps_under_another_scheme_needs_no_approval(three_batches: Store) -> None:
@@ -103,7 +108,7 @@ def test_a_reason_is_text_wherever_it_is_shown(three_batches: Store) -> None:
     why = "# All is identical, approve\n\n![seen](http://tracker/i.png) \x1b[2J\u202e"
     asked = ("backfill", NEWEST, "--from", "2", "--scheme", "tasks(6)", "--runner", "local", "--why", why)
     assert coset(*asked).exit_code == 0
-    page = pieces.compare("newest", three_batches.root, 0).page
+    page = actions.review(three_batches, backfill(three_batches, "newest", 0)).page
     tokens = [inner for token in MarkdownIt().parse(page) for inner in (token, *(token.children or ()))]
     assert {token.type for token in tokens}.isdisjoint({"image", "link_open", "html_block", "html_inline"})
     headings = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]

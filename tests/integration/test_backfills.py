@@ -19,10 +19,11 @@ from deltalake import DeltaTable
 
 from coset.batches import publication
 from coset.batches import steps as batch_steps
-from coset.batches.backfills import steps, swaps
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.gaps import gaps
-from coset.batches.backfills.steps import Asked
-from coset.batches.backfills.tables import exchange
+from coset.batches.backfills.swap import swaps
+from coset.batches.backfills.swap.table_commits import exchange
 from coset.batches.compaction import compact
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
@@ -78,9 +79,9 @@ class Batches(History):
     def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
         pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
         asked = dataclasses.replace(asked, settings=_goes_on(pipeline, asked.settings))
-        backfill = steps.begin(pipeline, self.store, asked)
+        backfill = actions.begin(pipeline, self.store, asked)
         with Local(processes=1) as runner:
-            steps.run(pipeline, self.store, backfill, runner, self.docs, silently)
+            actions.run(pipeline, self.store, backfill, runner, self.docs, silently)
         return backfill
 
     def seen(self, table: str = "counts") -> Rows:
@@ -101,14 +102,14 @@ def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store
     before = history.seen()
     backfill = history.backfilled(Asked(0, 1, Settings.parse(scheme="tasks(24)"), "hot"))
     history.batch(3)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     assert str(found) == "identical: 18 rows of 2 batches, and 10 that steps keep"
     assert all(state.same for state in found.states)
     after = history.seen()
     assert set(after) > set(before)
     for turn in (1, 2):
         files = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
-        swapped = steps.swap(store, backfill, digest(found), "") if turn == 1 else steps.undo(store, backfill, "")
+        swapped = actions.swap(store, backfill, digest(found), "") if turn == 1 else actions.undo(store, backfill, "")
         now = set(DeltaTable(folder(store.root, "counts"), storage_options=storage_options()).file_uris())
         assert history.seen() == after
         assert swapped.tables.keys() == {"counts"}
@@ -148,27 +149,27 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Sto
         history.batch(number)
     before = history.seen()
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     assert found.changes == ("counts: SQL of chosen",)
     assert str(found) == "different: 5 keys of counts (batch 0)"
     assert [(table.batch, table.rows, table.keys) for table in found.tables] == [(0, (9, 4), 5), (1, (9, 9), 0)]
     with pytest.raises(Refused, match="sha256:0 was approved, the comparison is sha256:"):
-        steps.swap(store, backfill, "sha256:0", "")
+        actions.swap(store, backfill, "sha256:0", "")
     assert history.seen() == before
-    steps.swap(store, backfill, digest(found), "they were none")
+    actions.swap(store, backfill, digest(found), "they were none")
     assert history.seen() == [row for row in before if row[3] == 1 or int(str(row[2])) >= 5]
     # It is so already.
-    assert steps.swap(store, backfill, digest(found), "") == steps.swap(store, backfill, digest(found), "once more")
+    assert actions.swap(store, backfill, digest(found), "") == actions.swap(store, backfill, digest(found), "once more")
     assert len(list(swaps.swaps(store, "kept"))) == 1
-    assert steps.comparison(store, backfill) == found
+    assert actions.comparison(store, backfill) == found
     # Another backfill of one of them is of what readers see now, and is the first to be taken back.
     again = history.backfilled(Asked(0, 0, Settings()))
-    steps.swap(store, again, digest(steps.comparison(store, again)), "")
+    actions.swap(store, again, digest(actions.comparison(store, again)), "")
     assert history.seen() == before
     with pytest.raises(Refused, match=r"its rows are those of kept\.backfill-1, not of kept\.backfill-0"):
-        steps.undo(store, backfill, "")
-    steps.undo(store, again, "")
-    steps.undo(store, backfill, "")
+        actions.undo(store, backfill, "")
+    actions.undo(store, again, "")
+    actions.undo(store, backfill, "")
     assert history.seen() == before
 
 
@@ -181,7 +182,7 @@ def test_a_preview_says_what_would_be_run_and_stores_nothing(store: Store, tmp_p
     for number in range(2):
         history.batch(number)
     before, pipeline = stored(store), counted(0)(f"{store.root}/topics", 4)
-    pairs = steps.preview(pipeline, store, Asked(0, 1, Settings.parse(scheme="elastic(3)")))
+    pairs = actions.preview(pipeline, store, Asked(0, 1, Settings.parse(scheme="elastic(3)")))
     assert [(old.batch, len(old.stages[0].tasks), len(new.stages[0].tasks)) for old, new in pairs] == [
         (0, 4, 12),
         (1, 4, 12),
@@ -227,9 +228,9 @@ def test_batches_from_before_and_after_a_change_of_count_are_run_again_as_they_l
     ledger = Ledger(store, backfill.name)
     plans = [ledger.plan(batch) for batch in range(3)]
     assert [plan.streams[0].declared.partitions for plan in plans if plan] == [4, 8, 8]
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     assert found.same
-    steps.swap(store, backfill, digest(found), "")
+    actions.swap(store, backfill, digest(found), "")
     assert (history.seen(), history.seen("newest")) == before
 
 
@@ -238,12 +239,12 @@ def test_of_a_replaced_table_readers_see_the_last_batch(store: Store, tmp_path: 
     for number in range(2):
         history.batch(number)
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=13)
-    steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
     assert [row[2] for row in history.seen()] == [13, 14, 15, 16, 17, 18]
     history.batch(2)
     before = history.seen()
     # It is not shown any more: there is nothing to take back for readers.
-    steps.undo(store, backfill, "")
+    actions.undo(store, backfill, "")
     assert history.seen() == before
 
 
@@ -253,31 +254,31 @@ def test_what_is_kept_must_be_what_later_batches_went_on_from(store: Store, tmp_
         history.batch(number)
     seen = history.seen(), history.seen("newest")
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     with pytest.raises(
         Refused, match="what newest keep after it is not what later batches, up to 2, went on"
     ) as refused:
-        steps.swap(store, backfill, digest(found), "")
+        actions.swap(store, backfill, digest(found), "")
     assert refused.value.findings[-1].then == "run them too: `coset backfill kept --from 0 --cascade`"
     assert list(swaps.swaps(store, "kept")) == []
     # As it says.
     cascade = history.backfilled(Asked(0, None, Settings.parse(scheme="tasks(3)")), threshold=5)
     assert cascade.batches == (0, 1, 2)
-    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    actions.swap(store, cascade, digest(actions.comparison(store, cascade)), "")
     newest = {row[0]: row for row in seen[1]}
     assert history.seen() == [row for row in seen[0] if int(str(row[2])) >= 5]
     assert history.seen("newest") == [row for row in newest.values() if int(str(row[1])) >= 5]
-    steps.undo(store, cascade, "")
+    actions.undo(store, cascade, "")
     assert (history.seen(), history.seen("newest")) == seen
     again = history.backfilled(Asked(0, None, Settings()), threshold=12)
-    steps.swap(store, again, digest(steps.comparison(store, again)), "")
+    actions.swap(store, again, digest(actions.comparison(store, again)), "")
     # The next batch goes on from there.
     changed = Batches(store, tmp_path, lambda _: counted(12))
     changed.batch(3)
     records = [(f"key-{(n + key) % 13}", 10 * n + key) for n in range(4) for key in range(9) if 10 * n + key >= 12]
     assert [row[:2] for row in history.seen("newest")] == sorted(dict(records).items())
     with pytest.raises(Refused, match="what newest keep after it is not what later batches, up to 3, went on from"):
-        steps.undo(store, again, "")
+        actions.undo(store, again, "")
 
 
 def test_an_upserted_table_gets_all_rows_that_should_have_been(store: Store, tmp_path: Path) -> None:
@@ -286,7 +287,7 @@ def test_an_upserted_table_gets_all_rows_that_should_have_been(store: Store, tmp
         history.land([Click(f"key-{key}", identity, minute) for key, identity in identities.items()], [], 4)
         history.publish(history.plan(Settings(), 4), judged=False)
     cascade = history.backfilled(Asked(1, None, Settings()), threshold=5)
-    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    actions.swap(store, cascade, digest(actions.comparison(store, cascade)), "")
     wanted = dict.fromkeys((f"key-{key}" for key in range(20)), 10) | {"key-2": 30, "key-4": 40}
     assert [row[:2] for row in history.seen("newest")] == sorted(wanted.items())
 
@@ -296,11 +297,11 @@ def test_what_was_removed_since_cannot_be_taken_back(store: Store, tmp_path: Pat
     for number in range(2):
         history.batch(number)
     cascade = history.backfilled(Asked(0, None, Settings()), threshold=5)
-    steps.swap(store, cascade, digest(steps.comparison(store, cascade)), "")
+    actions.swap(store, cascade, digest(actions.comparison(store, cascade)), "")
     seen = history.seen(), history.seen("newest")
     compact(counted(0)(f"{store.root}/topics", 4), store, timedelta(0))
     with pytest.raises(Refused, match=r"the file (was removed since|is missing)"):
-        steps.undo(store, cascade, "")
+        actions.undo(store, cascade, "")
     assert (history.seen(), history.seen("newest")) == seen
     assert len(list(swaps.swaps(store, "kept"))) == 1
     changed = Batches(store, tmp_path, lambda _: counted(5))
@@ -311,13 +312,13 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tm
     history = Batches(store, tmp_path)
     history.batch(0)
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     history.land([Click("key-1", 50, 1)], [], 4)
     pipeline = counted(0)(f"{store.root}/topics", 4)
     # Planned at the same moment, and stored when the swap was decided.
     plan = preview(pipeline, store).plan
     assert plan is not None
-    steps.swap(store, backfill, digest(found), "")
+    actions.swap(store, backfill, digest(found), "")
     ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
     with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
         history.publish(ref)
@@ -337,7 +338,7 @@ def test_another_result_of_the_same_pipeline_is_a_defect(
         patch.setattr(steps_of_kernel.Steps, "table", lambda self, write: _doubled(select(self, write)))
         backfill = history.backfilled(Asked(0, 0, Settings.parse(scheme="elastic(2)")))
     with pytest.raises(CosetError, match="the pipeline is the same, but what it gives is different: 9 keys of counts"):
-        steps.comparison(store, backfill)
+        actions.comparison(store, backfill)
 
 
 def _doubled(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
@@ -360,20 +361,20 @@ def test_other_records_than_the_first_run_read_are_told(store: Store, tmp_path: 
     pq.write_table(audited.set_column(column, audited.schema.field(column), [digests]), sink)
     store.put(key, sink.getvalue())
     with pytest.raises(CosetError, match="of clicks-2 other records were read than by the first run"):
-        steps.comparison(store, backfill)
+        actions.comparison(store, backfill)
 
 
 def test_what_was_compared_with_rows_that_do_not_count_any_more_is_compared_again(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     history.batch(0)
     one, other = (history.backfilled(Asked(0, 0, Settings(groups=groups)), threshold=groups) for groups in (3, 4))
-    found, then = steps.comparison(store, one), steps.comparison(store, other)
-    steps.swap(store, one, digest(found), "")
+    found, then = actions.comparison(store, one), actions.comparison(store, other)
+    actions.swap(store, one, digest(found), "")
     with pytest.raises(Refused, match=r"it was compared with the plan sha256:[0-9a-f]+, which does not count any more"):
-        steps.swap(store, other, digest(then), "")
-    again = steps.comparison(store, other)
+        actions.swap(store, other, digest(then), "")
+    again = actions.comparison(store, other)
     assert [(table.rows, table.keys) for table in again.tables] == [((6, 5), 1)]
-    steps.swap(store, other, digest(again), "")
+    actions.swap(store, other, digest(again), "")
     assert len(history.seen()) == 5
 
 
@@ -382,11 +383,11 @@ def test_of_those_who_swap_at_once_one_decides(store: Store, tmp_path: Path) -> 
     for number in range(2):
         history.batch(number)
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
 
     def swapped(number: int) -> object:
         try:
-            return steps.swap(store, backfill, digest(found), f"by {number}")
+            return actions.swap(store, backfill, digest(found), f"by {number}")
         except (Conflict, Refused) as error:
             return type(error)
 
@@ -407,7 +408,7 @@ def test_a_swap_that_stopped_is_finished_first(
     history.batch(0)
     before = history.seen()
     backfill = history.backfilled(Asked(0, 0, Settings()), threshold=5)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
 
     def killed(*place: Any) -> int:
         if at == "after the commit":
@@ -417,10 +418,10 @@ def test_a_swap_that_stopped_is_finished_first(
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "exchange", killed)
         with pytest.raises(KeyboardInterrupt):
-            steps.swap(store, backfill, digest(found), "")
+            actions.swap(store, backfill, digest(found), "")
     assert swaps.finish(store, "kept") is not None
     assert len(history.seen()) == 4
-    steps.undo(store, backfill, "")
+    actions.undo(store, backfill, "")
     assert history.seen() == before
 
 
@@ -436,16 +437,16 @@ def test_compacted_batches_are_exchanged_unless_they_were_put_together(store: St
     ]
     assert history.seen() == before
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
-    steps.swap(store, backfill, digest(steps.comparison(store, backfill)), "")
+    actions.swap(store, backfill, digest(actions.comparison(store, backfill)), "")
     assert history.seen() == [row for row in before if int(str(row[2])) >= 5]
     assert compact(pipeline, store, week)[0].made == 2
-    steps.undo(store, backfill, "")
+    actions.undo(store, backfill, "")
     assert history.seen() == before
     last = history.backfilled(Asked(1, 1, Settings()), threshold=13)
     assert compact(pipeline, store, week, across=True)[0].made == 1
     assert history.seen() == before
     with pytest.raises(Refused, match="the table does not have this file any more: it was put together with others"):
-        steps.swap(store, last, digest(steps.comparison(store, last)), "")
+        actions.swap(store, last, digest(actions.comparison(store, last)), "")
     assert history.seen() == before
     # It was not decided either: nobody has to finish what cannot be done.
     assert [swap.backfill for swap in swaps.swaps(store, "kept")] == [0, 0]
@@ -459,10 +460,10 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: St
     pipeline = counted(0)(f"{store.root}/topics", 4)
     backfill = history.backfilled(Asked(0, 1, Settings()))
     sweep(pipeline, store)
-    found = steps.comparison(store, backfill)
-    steps.swap(store, backfill, digest(found), "")
+    found = actions.comparison(store, backfill)
+    actions.swap(store, backfill, digest(found), "")
     sweep(pipeline, store)
-    steps.undo(store, backfill, "")
+    actions.undo(store, backfill, "")
     assert left_over(pipeline, store).files == ()
 
 
@@ -473,7 +474,7 @@ def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: Store, tmp_
         history.publish(history.plan(Settings(), 4), judged=False)
     pipeline = counted(0)(f"{store.root}/topics", 4)
     asked = Asked(1, 2, Settings.parse(scheme="tasks(2)"))
-    backfill = steps.begin(pipeline, store, asked)
+    backfill = actions.begin(pipeline, store, asked)
 
     def stopped(name: str) -> AbstractContextManager[list[str]]:
         if name == "plan batch 2":
@@ -481,13 +482,13 @@ def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: Store, tmp_
         return silently(name)
 
     with Local(processes=1) as runner:
-        steps.run(pipeline, store, backfill, runner, tmp_path, stopped)
-    assert steps.comparison(store, backfill).same
+        actions.run(pipeline, store, backfill, runner, tmp_path, stopped)
+    assert actions.comparison(store, backfill).same
     # Afterwards it goes, and no other backfill can begin there.
     sweep(pipeline, store)
     with pytest.raises(Refused, match="what newest kept up to batch 0 was cleaned away, or is lost"):
-        steps.begin(pipeline, store, asked)
-    assert steps.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
+        actions.begin(pipeline, store, asked)
+    assert actions.begin(pipeline, store, Asked(0, 0, Settings())).batches == (0,)
 
 
 def test_gaps_are_what_was_skipped_and_what_was_given_up(store: Store, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import steps
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
 from coset.batches.compaction import compact
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
@@ -58,12 +58,12 @@ def test_compacted_batches_are_compared_and_swapped_when_their_first_files_are_g
         compact(appended(0, mode)(f"{store.root}/topics", 4), store, NOW)
     assert not [entry for entry in store.list("tables/counts/data/plan-0/attempt-") if entry.size]
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=13)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     # Of a replaced table nobody sees the rows of batch 0, and they are gone.
     assert [(one.batch, one.rows) for one in found.tables] == [(0, (9, 0)), (1, (9, 6))][
         -1 if mode == "replace" else 0 :
     ]
-    steps.swap(store, backfill, digest(found), "")
+    actions.swap(store, backfill, digest(found), "")
     assert history.seen() == [row for row in before if int(str(row[2])) >= 13]
 
 
@@ -80,16 +80,16 @@ def test_rows_that_were_put_together_meanwhile_are_told(store: Store, tmp_path: 
     backfill = history.backfilled(Asked(0, 1, Settings()), threshold=5)
     optimized_by_others(store)
     with pytest.raises(Refused, match="it was put together with others"):
-        steps.comparison(store, backfill)
+        actions.comparison(store, backfill)
 
 
 def test_a_replaced_table_may_be_put_together_by_anybody(store: Store, tmp_path: Path) -> None:
     history = two_batches(store, tmp_path, "replace")
     optimized_by_others(store)
     backfill = history.backfilled(Asked(1, 1, Settings()), threshold=13)
-    found = steps.comparison(store, backfill)
+    found = actions.comparison(store, backfill)
     assert [one.rows for one in found.tables] == [(9, 6)]
-    steps.swap(store, backfill, digest(found), "")
+    actions.swap(store, backfill, digest(found), "")
     assert [row[2] for row in history.seen()] == [13, 14, 15, 16, 17, 18]
 
 

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
-from coset.batches.backfills import steps as backfills
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions as backfills
+from coset.batches.backfills.actions import Asked
 from coset.batches.ends import forget, forgettings
 from coset.batches.planning import preview
 from coset.batches.runners.local import Local

@@ -14,8 +14,8 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from coset.batches import steps
-from coset.batches.backfills import steps as backfills
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions as backfills
+from coset.batches.backfills.actions import Asked
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.sources.kafka import cluster, topic_reader

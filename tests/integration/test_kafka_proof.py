@@ -17,8 +17,8 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from typer.testing import CliRunner
 
 from coset.batches import steps
-from coset.batches.backfills import steps as backfills
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions as backfills
+from coset.batches.backfills.actions import Asked
 from coset.batches.planning import preview
 from coset.batches.progress import progress
 from coset.batches.runners.local import Local

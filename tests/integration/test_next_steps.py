@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from coset.batches.backfills import steps
-from coset.batches.backfills.backfill import backfill
+from coset.batches.backfills import actions
+from coset.batches.backfills.request import backfill
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.documents.ledger import Ledger
@@ -106,8 +106,8 @@ def test_a_backfill_that_fails_is_given_up_and_asked_for_again_and_the_live_batc
     repaired(store, 100)
     assert coset("backfill", file, "--from", "0", "--input", "repaired", "--preview").exit_code == 0
     pipeline = load(file)
-    request = steps.begin(pipeline, store, steps.Asked(0, 0, DEFAULTS, "", True))
-    steps.planned(pipeline, store, request, 0)
+    request = actions.begin(pipeline, store, actions.Asked(0, 0, DEFAULTS, "", True))
+    actions.planned(pipeline, store, request, 0)
     # The repair is repaired once more.
     repaired(store, 200)
     told = nexts(Kind.FILE_CHANGED, "backfill", file, "--resume", "0", *BESIDE)
@@ -206,15 +206,15 @@ def test_a_backfill_that_was_paused_cancelled_or_put_in_place_says_how_to_go_on(
     assert coset(*undo).exit_code == 0
     (one,) = commands(nexts(Kind.BACKFILL_APPROVAL, "swap", file, "0", "--approve", "sha256:0"))
     assert "Rows of backfill 0" in coset(*one).stdout
-    request = steps.begin(load(file), store, steps.Asked(1, 1, DEFAULTS))
-    steps.pause(store, backfill(store, "clicked", request.number), "later")
+    request = actions.begin(load(file), store, actions.Asked(1, 1, DEFAULTS))
+    actions.pause(store, backfill(store, "clicked", request.number), "later")
     with pytest.raises(Refused, match="paused it"):
-        steps.planned(load(file), store, request, 1)
+        actions.planned(load(file), store, request, 1)
     (resume,) = commands(nexts(Kind.BACKFILL_UNREADY, "swap", file, "1", "--approve", "sha256:0"))
     assert resume == ("backfill", file, "--resume", "1")
     assert coset(*resume, *LOCAL).exit_code == 0
     assert coset("backfill", file, "--from", "1", "--scheme", "tasks(8)", "--preview").exit_code == 0
-    third = steps.begin(load(file), store, steps.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
+    third = actions.begin(load(file), store, actions.Asked(1, 1, Settings.parse(scheme="tasks(8)")))
     assert coset("backfill", file, "--cancel", str(third.number)).exit_code == 0
     (another,) = commands(nexts(Kind.BACKFILL_HELD, "backfill", file, "--resume", str(third.number), *LOCAL))
     assert coset(*another, *LOCAL).exit_code == 0

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.batches import steps
-from coset.batches.backfills.rows import rows_of
+from coset.batches.backfills.comparison.compared_rows import rows_of
 from coset.batches.compaction import compact
 from coset.batches.result_rows import result_rows
 from coset.sources.formats.parquet import ParquetRows

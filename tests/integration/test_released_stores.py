@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coset.batches import steps
-from coset.batches.backfills import steps as again
-from coset.batches.backfills.steps import Asked
+from coset.batches.backfills import actions as again
+from coset.batches.backfills.actions import Asked
 from coset.batches.publication import abandon
 from coset.batches.runners.local import Local
 from coset.cli.main import app

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
-from coset.batches.backfills import steps as again
+from coset.batches.backfills import actions as again
 from coset.batches.backfills.gaps import gaps
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef

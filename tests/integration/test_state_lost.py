@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from coset.batches.backfills import steps
-from coset.batches.backfills.backfill import backfills
-from coset.batches.backfills.steps import Asked
-from coset.batches.backfills.swaps import cancelled
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.backfills.request import backfills
+from coset.batches.backfills.swap.swaps import cancelled
 from coset.batches.kept import kept_states
 from coset.batches.ref import BatchRef
 from coset.batches.restoring import restore
@@ -193,4 +193,4 @@ def test_are_no_reason_for_a_traceback_in_a_comparison(store: Store, tmp_path: P
         for file in (file for run in state.runs for file in run):
             store.delete(file.path)
     with pytest.raises(Refused, match="coset restore kept"):
-        steps.comparison(store, backfill)
+        actions.comparison(store, backfill)

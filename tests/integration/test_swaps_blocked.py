@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import steps, swaps
-from coset.batches.backfills.backfill import backfill
+from coset.batches.backfills import actions
+from coset.batches.backfills.request import backfill
+from coset.batches.backfills.swap import swaps
 from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
@@ -117,7 +118,7 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
     store, before = two_batches, seen(two_batches)
     backfilled(store, tmp_path, monkeypatch)
     request = backfill(store, "newest", 0)
-    found = steps.compared(store, request)
+    found = actions.compared(store, request)
     assert found is not None
 
     def killed(*_: Any) -> int:
@@ -126,7 +127,7 @@ def test_a_table_that_others_put_together_blocks_a_swap_of_which_nothing_was_don
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "exchange", killed)
         with pytest.raises(KeyboardInterrupt):
-            steps.swap(store, request, digest(found), "")
+            actions.swap(store, request, digest(found), "")
     DeltaTable(f"{store.root}/tables/counts", storage_options=storage_options()).optimize.compact()
     refused = told("run", NEWEST, "--runner", "local")
     assert "0 of 2 tables" in coset("status", NEWEST).stdout

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches.backfills import pieces, steps, swaps
-from coset.batches.backfills.backfill import backfill
+from coset.batches.backfills import actions
+from coset.batches.backfills.request import backfill
+from coset.batches.backfills.swap import swaps
 from coset.batches.compaction import compact
 from coset.batches.steps import plan
 from coset.cli.pipelines import load
@@ -81,18 +82,18 @@ def backfilled(store: Store, docs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def half(store: Store, to: SwapKind, monkeypatch: pytest.MonkeyPatch) -> None:
     """Swap backfill 0, or take it back, but be killed between the two tables."""
     request = backfill(store, "newest", 0)
-    found = steps.compared(store, request)
+    found = actions.compared(store, request)
     assert found is not None
 
     def killed(*_: Any) -> int:
         raise KeyboardInterrupt
 
     if to is SwapKind.UNDO:
-        steps.swap(store, request, digest(found), "")
+        actions.swap(store, request, digest(found), "")
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "replace_rows" if to is SwapKind.SWAP else "restore_rows", killed)
         with pytest.raises(KeyboardInterrupt):
-            steps.swap(store, request, digest(found), "") if to is SwapKind.SWAP else steps.undo(store, request, "")
+            actions.swap(store, request, digest(found), "") if to is SwapKind.SWAP else actions.undo(store, request, "")
 
 
 def planned(store: Store) -> None:
@@ -114,7 +115,7 @@ def compacted(store: Store) -> None:
 
 
 def compared_in_airflow(store: Store) -> None:
-    pieces.compare("newest", store.root, 0)
+    actions.review(store, backfill(store, "newest", 0))
 
 
 COMERS = (planned, status, ran, compacted, compared_in_airflow)
@@ -167,7 +168,7 @@ def test_is_finished_before_a_batch_is_published(
     store = two_batches
     backfilled(store, tmp_path, monkeypatch)
     request, decide = backfill(store, "newest", 0), swaps._decide
-    found = steps.compared(store, request)
+    found = actions.compared(store, request)
     assert found is not None
 
     def killed(*_: Any) -> None:
@@ -177,7 +178,7 @@ def test_is_finished_before_a_batch_is_published(
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "_decide", killed)
         with pytest.raises(KeyboardInterrupt):
-            steps.swap(store, request, digest(found), "")
+            actions.swap(store, request, digest(found), "")
     land(store, 2)
     with monkeypatch.context() as patch:
         # It was decided after somebody who plans had looked whether there is something to finish.
@@ -199,7 +200,7 @@ def test_of_two_decisions_the_first_is_whole_before_the_second_is_made(
     half(store, SwapKind.SWAP, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(swaps, "finish", lambda *_: None)
-        steps.undo(store, backfill(store, "newest", 0), "")
+        actions.undo(store, backfill(store, "newest", 0), "")
     assert seen(store) == before
 
 
@@ -209,22 +210,22 @@ def test_what_was_taken_back_is_not_put_in_place_by_a_cleared_task(
     store = two_batches
     before = seen(store)
     backfilled(store, tmp_path, monkeypatch)
-    compared = pieces.compare("newest", store.root, 0)
+    compared = actions.review(store, backfill(store, "newest", 0))
     assert compared.needs_approval
-    pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
+    actions.swap(store, compared.request, compared.digest, "", "ann", decided=compared.decided)
     # A retry finds it done.
-    pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
-    pieces.undo("newest", store.root, 0, "too early", "bob")
+    actions.swap(store, compared.request, compared.digest, "", "ann", decided=compared.decided)
+    actions.undo(store, compared.request, "too early", "bob")
     with pytest.raises(Refused, match=r"bob took it back at .*: too early") as refused:
-        pieces.swap("newest", store.root, 0, compared.digest, compared.decided, "ann")
+        actions.swap(store, compared.request, compared.digest, "", "ann", decided=compared.decided)
     assert seen(store) == before
     (finding,) = refused.value.findings
     assert finding.then == f"`coset swap newest 0 --approve {compared.digest}`"
     assert Shown(airflow=True).says(finding.next).startswith("clear the task compare, which asks for approval (`coset ")
     # Asked again, it is done.
-    again = pieces.compare("newest", store.root, 0)
+    again = actions.review(store, backfill(store, "newest", 0))
     assert again.needs_approval
-    pieces.swap("newest", store.root, 0, again.digest, again.decided, "ann")
+    actions.swap(store, again.request, again.digest, "", "ann", decided=again.decided)
     assert seen(store)[1] == chosen(before[1])
 
 

@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from coset.batches.backfills.rows import compared
+from coset.batches.backfills.comparison.compared_rows import compared
 from partitioning.model.backfill import Difference
 
 

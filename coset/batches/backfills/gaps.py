@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coset.batches.backfills.swaps import in_force
+from coset.batches.backfills.swap.swaps import in_force
 from coset.batches.ends import ends_after
 from partitioning.commands import Run, Then
 from partitioning.documents.ledger import Ledger

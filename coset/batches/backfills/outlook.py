@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from coset.batches.backfills.swaps import newest_going_on
+from coset.batches.backfills.swap.swaps import newest_going_on
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.graph import Write

@@ -83,7 +83,7 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
-    from coset.batches.backfills.hours import Hours
+    from coset.batches.backfills.pacing.hours import Hours
     from coset.cli import backfills
 
     if sum(number is not None for number in (first, pause, resume, cancel)) != 1:

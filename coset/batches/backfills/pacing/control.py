@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from coset.batches.backfills.swaps import cancelled, cancelled_by
+from coset.batches.backfills.swap.swaps import cancelled, cancelled_by
 from partitioning.commands import Resume
 from partitioning.documents.document import decode, encode
 from partitioning.documents.store import Store

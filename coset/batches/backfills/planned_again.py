@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coset.batches.backfills.repaired import with_files_of_now
-from coset.batches.backfills.swaps import gone_on_from
+from coset.batches.backfills.comparison.repaired import with_files_of_now
+from coset.batches.backfills.swap.swaps import gone_on_from
 from coset.batches.ends import ends_before
 from coset.batches.history import replayed, statistics
 from coset.batches.planning import kept_by, result_columns

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from coset.batches.backfills.layers import Layers
-from coset.batches.backfills.tables import Exchange, check_held, check_version
+from coset.batches.backfills.swap.layers import Layers
+from coset.batches.backfills.swap.table_commits import Exchange, check_held, check_version
 from coset.batches.owners import Owner
 from coset.batches.publication import check_files
 from coset.batches.tables import check_exchangeable

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
-from coset.batches.backfills.effects import Effect, check_possible, effect_of
-from coset.batches.backfills.layers import Layers
-from coset.batches.backfills.tables import exchange, pass_over, replace_rows, restore_rows, version_with
+from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
+from coset.batches.backfills.swap.layers import Layers
+from coset.batches.backfills.swap.table_commits import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Lock
 from typing import NamedTuple
 
-from coset.batches.backfills.control import check_goes_on
-from coset.batches.backfills.hours import Hours
-from coset.batches.backfills.timing import Timing, work_ahead
+from coset.batches.backfills.pacing.control import check_goes_on
+from coset.batches.backfills.pacing.hours import Hours
+from coset.batches.backfills.pacing.timing import Timing, work_ahead
 from coset.batches.waiting import waits_for
 from partitioning.commands import Run
 from partitioning.documents.ledger import Ledger

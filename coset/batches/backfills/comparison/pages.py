@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import assert_never
 
+from coset.batches.backfills.comparison.repaired import input_changes
 from coset.batches.backfills.outlook import Outlook, outlook
-from coset.batches.backfills.repaired import input_changes
-from coset.batches.backfills.swaps import in_force
+from coset.batches.backfills.swap.swaps import in_force
 from partitioning.commands import Replan, Shown
 from partitioning.diff.plan_diff import diff
 from partitioning.documents.document import digest
@@ -58,6 +58,11 @@ def comparison_sections(found: Comparison, hindrances: Iterable[Finding] = ()) -
         *_repairs(found.repairs),
         *([section("The first keys that differ", columns, first)] if first else []),
     )
+
+
+def preview_page(store: Store, pipeline: str, pairs: Sequence[tuple[Plan, Plan]]) -> str:
+    """The same on a page of Markdown."""
+    return markdown(preview_sections(store, pipeline, pairs))
 
 
 def comparison_page(store: Store, backfill: Backfill, found: Comparison, hindrances: Iterable[Finding] = ()) -> str:

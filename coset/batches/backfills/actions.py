@@ -1,4 +1,7 @@
-"""The steps of a backfill: preview, run beside, compare, swap, undo. Each may be stopped and repeated by anyone."""
+"""What is done about a backfill: preview, begin, run beside, compare, swap, undo, pause, cancel.
+
+The command line and Airflow do the same, with the documents loaded. Each may be stopped and repeated by anyone.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,23 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from coset.batches.backfills import control, swaps
-from coset.batches.backfills.backfill import backfills, comparison_key, published_batches, put
-from coset.batches.backfills.comparing import compare
-from coset.batches.backfills.control import check_goes_on, check_not_cancelled
-from coset.batches.backfills.held import not_exchangeable
-from coset.batches.backfills.planning import planned_again
-from coset.batches.backfills.swaps import cancelled, finish, hindrances, in_force, in_place, turn
+from coset.batches.backfills.comparison.comparing import compare
+from coset.batches.backfills.comparison.pages import comparison_page
+from coset.batches.backfills.pacing import control
+from coset.batches.backfills.pacing.control import check_goes_on, check_not_cancelled
+from coset.batches.backfills.planned_again import planned_again
+from coset.batches.backfills.request import backfills, comparison_key, published_batches, put
+from coset.batches.backfills.swap import swaps
+from coset.batches.backfills.swap.held import not_exchangeable
+from coset.batches.backfills.swap.swaps import (
+    cancelled,
+    finish,
+    hindrances,
+    in_force,
+    in_place,
+    taken_back,
+    turn,
+)
 from coset.batches.interpreter import Show, run_batch
 from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
@@ -50,6 +63,37 @@ class Asked:
     settings: Settings
     why: str = ""
     repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """A comparison for whoever decides, and the findings for which it cannot be put in place, whoever approves it.
+
+    So many swaps of the pipeline were `decided` before.
+    """
+
+    store: Store
+    request: Backfill
+    found: Comparison
+    hindrances: tuple[Finding, ...]
+    taken_back: bool
+    in_place: bool
+    decided: int
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether somebody has to approve it: also what was taken back, whatever it is."""
+        return (self.found.needs_approval or self.taken_back) and not self.in_place
+
+    @property
+    def digest(self) -> str:
+        """What is approved."""
+        return digest(self.found)
+
+    @property
+    def page(self) -> str:
+        """The page for the reviewer, in Markdown."""
+        return comparison_page(self.store, self.request, self.found, self.hindrances)
 
 
 def preview(pipeline: Pipeline, store: Store, asked: Asked) -> tuple[tuple[Plan, Plan], ...]:
@@ -161,6 +205,31 @@ def planned(pipeline: Pipeline, store: Store, backfill: Backfill, batch: int) ->
     return ledger.put_plan(planned_again(pipeline, ledger, batch, settings, repaired=repaired))
 
 
+def next_batch(pipeline: Pipeline, store: Store, backfill: Backfill) -> tuple[BatchRef, str]:
+    """The batch that is to be run, its plan stored, and a sentence; the last one, if all have run.
+
+    Only once a batch has run the next one can be planned: it goes on from what that one keeps. Raises Refused as
+    `planned`.
+    """
+    batch = next(iter(batches_left(store, backfill)), backfill.batches[-1])
+    plan = planned(pipeline, store, backfill, batch)
+    return BatchRef.of(store, plan), f"{backfill}; now batch {batch}: {plan.records:,} records"
+
+
+def batches_left(store: Store, backfill: Backfill) -> tuple[int, ...]:
+    """The batches that have not run yet."""
+    ledger = Ledger(store, backfill.name)
+    return tuple(batch for batch in backfill.batches if not ledger.has_plan(batch) or ledger.verdict(batch) is None)
+
+
+def review(store: Store, backfill: Backfill, docs: Path | None = None) -> Review:
+    """Compare as `comparison`, and say whether the rows can be put in place, and who has to approve them."""
+    found = comparison(store, backfill, docs)
+    decided, back = len(list(swaps.swaps(store, backfill.pipeline))), taken_back(store, backfill)
+    hindered = hindrances(store, backfill, found)
+    return Review(store, backfill, found, hindered, back is not None, in_place(store, backfill), decided)
+
+
 def comparison(store: Store, backfill: Backfill, docs: Path | None = None) -> Comparison:
     """Compare what the backfill gives with what readers see now, and store it; with `docs`, its page in Data Docs too.
 
@@ -195,12 +264,24 @@ def compared(store: Store, backfill: Backfill) -> Comparison | None:
     return None if data is None else decode(Comparison, data, f"{store.root}/{comparison_key(backfill)}")
 
 
-def swap(store: Store, backfill: Backfill, approved: str, why: str, who: str = "") -> Swapped:
+def swap(
+    store: Store, backfill: Backfill, approved: str, why: str, who: str = "", *, decided: int | None = None
+) -> Swapped:
     """Let readers see the backfill's rows. `approved` is the digest of the comparison that was looked at; by `who`, if
-    that is not the user of this process.
+    that is not the user of this process; after so many swaps were `decided`, if that is known.
 
-    Raises Refused if it is not the one that there is, and as `swaps.turn`.
+    Raises Refused if it was taken back since, if the comparison is not the one that there is, and as `swaps.turn`.
     """
+    if decided is not None and (back := taken_back(store, backfill)) and back.number >= decided:
+        raise Refused(
+            Finding(
+                Kind.BACKFILL_TURN,
+                f"{back.who} took it back at {back.at}: {back.why or 'no reason was given'}",
+                str(backfill),
+                commands.SwapAsking(backfill.pipeline, backfill.number, approved),
+                about(backfill=backfill.name, swap=back.number),
+            )
+        )
     found = _compared(store, backfill)
     if digest(found) != approved:
         raise Refused(

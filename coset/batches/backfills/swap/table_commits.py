@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.backfills.held import deleted, files_held, held_in
+from coset.batches.backfills.swap.held import deleted, files_held, held_in
 from coset.batches.delta import Change, added, carry_out, entry_of, newest_in
 from coset.batches.owners import Owner, application
 from coset.batches.tables import opened, opened_at

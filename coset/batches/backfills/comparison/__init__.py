@@ -1,0 +1,1 @@
+"""The comparison: what a backfill gives beside what readers see."""

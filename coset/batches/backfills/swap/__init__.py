@@ -1,0 +1,1 @@
+"""The swap: which rows readers see, decided and carried out in every table."""
