@@ -215,7 +215,7 @@ def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
     results = comparison.compare(ledger, _NAME)
     notes = [
         "Left: the published table, all batches added up. Right: the same query by DuckDB over the raw package data.",
-        f"Of {results.aircraft:,} aircraft, {results.different:,} have a figure that differs.",
+        f"{results.different:,} of {results.aircraft:,} aircraft differ.",
     ]
     show_table("Results", results.columns, results.rows, notes)
     if not results.equal:

@@ -59,7 +59,7 @@ def _run(kafka: KafkaServer, docs: Path) -> None:
         _run_batch(from_broker, store, docs)
     results = comparison.compare(Ledger(store, pipeline.name), pipeline.name)
     show_table("Results", results.columns, results.rows)
-    what = f"of {results.aircraft:,} aircraft, {results.different:,} have a figure that differs from the raw data's"
+    what = f"{results.different:,} of {results.aircraft:,} aircraft differ from the raw data"
     if not results.equal:
         raise CosetError(
             Finding(

@@ -76,7 +76,7 @@ def show_results() -> None:
         "Left: the totals that went on over all batches. Right: the same counts by DuckDB over the raw package data.",
         f"Kept for the next batch: {state.read.records:,} rows in {len(state.read.runs)} runs, "
         f"{size(sum(state.bytes))}, placed by {state.read.placement}.",
-        f"Of {compared.airports:,} airports, {compared.different:,} have a figure that differs.",
+        f"{compared.different:,} of {compared.airports:,} airports differ.",
     ]
     names = ("airport", "departures, Coset", "departures, DuckDB", "arrivals, Coset", "arrivals, DuckDB")
     show_table("Airports: results", names, compared.rows, notes)

@@ -2,7 +2,7 @@
 
 import logging
 
-# Whoever logs at INFO, as Airflow does, would read hundreds of its lines about itself, most of them from its import.
+# Logging at INFO, as Airflow does, would show hundreds of its own lines, mostly from its import.
 if (_gx := logging.getLogger("great_expectations")).level == logging.NOTSET:
     _gx.setLevel(logging.WARNING)
 

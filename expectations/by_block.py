@@ -1,6 +1,6 @@
-"""Large result tables: what is expected of each row is judged block by block, the rest on the columns that it names.
+"""Large result tables: row expectations are judged block by block, others on the columns that they name.
 
-Great Expectations judges data frames, which are held in memory whole. A table of up to one block is judged as it is.
+Great Expectations judges data frames in memory. A table of up to one block is judged whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from great_expectations.core.expectation_validation_result import ExpectationVal
 from expectations.judging import TableExpectation
 from expectations.rows import Rows
 
-# Expectations of Great Expectations whose answer for a row depends on that row alone.
+# Great Expectations' expectations whose answer for a row depends on that row alone.
 _OF_EACH_ROW = frozenset(
     {
         "expect_column_pair_values_a_to_be_greater_than_b",
@@ -42,7 +42,7 @@ _OF_EACH_ROW = frozenset(
         "expect_select_column_values_to_be_unique_within_record",
     }
 )
-# Those that look at the names of columns, which every block has.
+# Expectations on column names, which every block has.
 _OF_COLUMNS = frozenset(
     {
         "expect_column_to_exist",
@@ -58,12 +58,12 @@ _SHOWN = 20
 
 
 def is_of_each_row(expectation: Any) -> bool:
-    """Whether an expectation may be judged block by block, and the answers be put `together`."""
+    """Whether an expectation may be judged block by block, and the answers merged by `together`."""
     return expectation.expectation_type in _OF_EACH_ROW | _OF_COLUMNS
 
 
 def seen_by(expectations: Iterable[Any], rows: Rows) -> Rows:
-    """The rows with the columns that expectations have to see: those that they name, or all if that is not known."""
+    """The rows with the columns that expectations read: those that they name, or all if unknown."""
     everything = list(rows.schema.names)
     named = [_seen(expectation, everything) for expectation in expectations]
     seen = set(chain.from_iterable(named))
@@ -71,7 +71,7 @@ def seen_by(expectations: Iterable[Any], rows: Rows) -> Rows:
 
 
 def _seen(expectation: Any, everything: Sequence[str]) -> Sequence[str]:
-    """The columns that an expectation has to see; none if that is not known."""
+    """The columns that an expectation reads; none if unknown."""
     if expectation.expectation_type in _OF_ROW_COUNT:
         return everything[:1]
     named = expectation.needs() if isinstance(expectation, TableExpectation) else _named(expectation)
@@ -80,7 +80,7 @@ def _seen(expectation: Any, everything: Sequence[str]) -> Sequence[str]:
 
 
 def _named(expectation: Any) -> list[str]:
-    """The columns that one of Great Expectations' own names; others may look at what they like."""
+    """The columns that one of Great Expectations' own expectations names. Others may read any."""
     if not type(expectation).__module__.startswith("great_expectations.expectations.core."):
         return []
     arguments = [getattr(expectation, name, None) or [] for name in _COLUMN_ARGUMENTS]
@@ -88,9 +88,9 @@ def _named(expectation: Any) -> list[str]:
 
 
 def together(blocks: Mapping[int, ExpectationValidationResult]) -> ExpectationValidationResult:
-    """The answer for all rows, from those for the blocks, by where these begin.
+    """The answer for all rows, merged from those of the blocks, which come by first row.
 
-    If it is not about rows, or could not be evaluated on some of them, it is the first answer that is bad, or any.
+    If it is not about rows, or failed on a block, the answer is the first bad one, or any.
     """
     answers = list(blocks.values())
     whole = next((answer for answer in answers if not answer.success), answers[0])
@@ -133,7 +133,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _counts(parts: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """How often each value was seen, the most frequent first; values may be lists."""
+    """How often each value occurs, most frequent first. Values may be lists."""
     values: dict[str, Any] = {}
     counts: Counter[str] = Counter()
     for counted in chain.from_iterable(parts):

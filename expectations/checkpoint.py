@@ -1,4 +1,4 @@
-"""The checkpoint of a batch: Great Expectations asked about its audit tables and the rows it would publish."""
+"""The checkpoint of a batch: Great Expectations judges its audit tables and the rows to publish."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ from partitioning.model.verdict import Judged
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a batch is judged by: the tables of `batches.audit` and `batches.continuity`, and the rows of result
-    tables before and after, by `batches.table_rows`."""
+    """The evidence on a batch: the tables of `batches.audit` and `batches.continuity`, and the row counts of result
+    tables from `batches.table_rows`."""
 
     coverage: pd.DataFrame
     keys: pd.DataFrame
@@ -74,7 +74,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What Great Expectations found: `findings` has one for each expectation that is not met.
+    """The judgement: `findings` has one for each expectation that is not met.
 
     `why` has the figures for the verdict and the report, `results` is everything as plain JSON data, `page`
     is the address of the batch's page in the Data Docs, if any were written.
@@ -92,8 +92,7 @@ def judge(
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
-    `outputs` holds the rows of each result table of which the pipeline expects something. Data Docs are written to
-    `site`.
+    `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
@@ -116,7 +115,7 @@ def judge(
 
 
 def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
-    """The expectations on each result table that has some, as Great Expectations' own objects.
+    """The pipeline's expectations on each result table, as Great Expectations' objects.
 
     Raises Refused, with all findings, for a type or an argument that Great Expectations does not know.
     """
@@ -149,7 +148,7 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
 
 
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:
-    # What is refused is taken by nobody, so the cause comes first.
+    # A refused record is taken by no task, so the cause comes first.
     covered = [ExpectRecordsToHaveKeys(), ExpectOffsetsToBeCoveredExactlyOnce()]
     yield Question("Coverage", _rows(evidence.coverage), covered)
     yield Question("Continuity", _rows(evidence.ends), [ExpectBatchToContinueThePrevious(), ExpectGapsToBeExplained()])
@@ -195,13 +194,13 @@ def _about_rows(plan: Plan, rows: pd.DataFrame) -> Question:
 
 
 def _meeting(stage: Stage) -> list[tuple[str, ...]]:
-    """The inputs whose records meet by their keys in some step of a stage, those of each such step.
+    """The inputs whose records meet by key in some step of a stage, grouped by step.
 
-    Others may be placed otherwise, or lie by two partition counts; their equal keys need not meet.
+    Other inputs may be placed otherwise, or by two partition counts; their equal keys need not meet.
     """
     reaching: dict[str, frozenset[str]] = {}
     for read in stage.inputs:
-        # A stream some partitions of which have moved is two inputs.
+        # A stream with some moved partitions is two inputs.
         reaching[read.step] = reaching.get(read.step, frozenset()) | {read.name}
     for step in stage.steps:
         reaching[step.name] = frozenset[str]().union(*(reaching.get(name, ()) for name in step.inputs))
@@ -232,13 +231,13 @@ def _rows(frame: pd.DataFrame) -> Rows:
 
 
 def _answers(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
-    """The answers to all questions, in their order. Those on tables of more than a block are asked in parts."""
+    """The answers to all questions, in their order. Tables of more than a block are judged in parts."""
     small = iter(_ask([question for question in questions if question.rows.count <= BLOCK]))
     return [_ask_in_parts(question) if question.rows.count > BLOCK else next(small) for question in questions]
 
 
 def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
-    """The answer on a large table: by block what is expected of each row, the rest on the columns that it names."""
+    """The answer on a large table: row expectations by block, the rest on the columns that they name."""
     by_row = [expectation for expectation in question.expectations if is_of_each_row(expectation)]
     parts: dict[str, dict[int, ExpectationValidationResult]] = {}
     start = 0
@@ -247,7 +246,7 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
         for result in answer.results:
             parts.setdefault(_asked(result), {})[start] = result
         start += block.count
-        # What Great Expectations made of a block holds on to it in a circle.
+        # Great Expectations' objects of a block refer to it in a cycle.
         gc.collect()
     results = [together(blocks) for blocks in parts.values()]
     for expectation in question.expectations:
@@ -266,7 +265,7 @@ def _ask_in_parts(question: Question) -> ExpectationSuiteValidationResult:
 
 
 def _asked(result: ExpectationValidationResult) -> str:
-    """What an answer is to, whatever block it is on."""
+    """Which expectation an answer belongs to, for any block."""
     config = result.expectation_config
     assert config is not None
     arguments = {name: value for name, value in config.kwargs.items() if name != "batch_id"}
@@ -274,10 +273,10 @@ def _asked(result: ExpectationValidationResult) -> str:
 
 
 def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult]:
-    """Ask all questions in one context; the answers are in their order.
+    """Judge all questions in one context. Answers keep their order.
 
-    Nobody runs these suites again, so they are in none of the context's stores: to write them there, and to look there
-    again and again whether they have changed, takes longer than to answer.
+    Nobody runs these suites again, so they are in none of the context's stores: storing them, and checking there for
+    changes, takes longer than judging.
     """
     context = gx.get_context(mode="ephemeral")
     context.enable_analytics(False)
@@ -290,7 +289,7 @@ def _ask(questions: Sequence[Question]) -> list[ExpectationSuiteValidationResult
             source.add_parquet_asset(question.title, path=path)
         for asset in source.assets:
             asset.add_batch_definition_whole_dataframe("all rows")
-        # The context writes down all of its settings with each thing that a source gets later.
+        # The context rewrites all of its settings whenever a source gets an asset.
         source = context.data_sources.add_pandas(source)
         answers = [_answer(source, question) for question in questions]
     for answer in answers:
@@ -320,7 +319,7 @@ def _why(
 
 
 def _records(plan: Plan, read: pd.DataFrame) -> int:
-    """How many records there were, by the plan, or where it cannot know by who read them."""
+    """How many records there were, by the plan or, where it does not know, by their readers."""
     by_readers = read.groupby("input")["planned"].sum()
     return sum(
         sum(partition.records for partition in stream.partitions)
@@ -359,11 +358,11 @@ def _plain(
         "findings": to_builtins(findings),
         "results": results,
     }
-    # JSON knows no NaN; Great Expectations may have some among the values.
+    # JSON has no NaN; the values may.
     plain: dict[str, Any] = json.loads(json.dumps(document), parse_constant=lambda _: None)
     return plain
 
 
 def _json(answer: Any) -> Any:
-    """An answer of Great Expectations as plain data; what makes it so is not typed."""
+    """An answer of Great Expectations as plain data; its method is not typed."""
     return answer.to_json_dict()

@@ -1,4 +1,4 @@
-"""Expectations on the keys themselves: on any table that holds keys, and the task or partition they were found in."""
+"""Expectations on keys: on any table of keys with the task or partition where they were found."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class ExpectKeysToMeetInOneTask(TableExpectation):
         return [*self.key_columns, self.task_column, *self.shown_columns]
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        # Not pandas' groupby: it takes keys for equal that are so up to a NUL.
+        # Not pandas' groupby, which compares keys only up to a NUL.
         judged = frame[[*self.key_columns, self.task_column]].dropna(subset=self.key_columns)
-        # 0.0 and -0.0 are one key in SQL, and two in Arrow.
+        # 0.0 and -0.0 are one key in SQL and two in Arrow.
         signed = judged[self.key_columns].select_dtypes("floating").columns
         keyed = pa.Table.from_pandas(judged.assign(**{column: judged[column] + 0.0 for column in signed}))
         keys = keyed.group_by(self.key_columns, use_threads=False).aggregate(
@@ -105,7 +105,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
         rows = frame[frame[self.key_column].notna()]
-        # As tuples: pandas takes texts for equal that are so up to a NUL.
+        # As tuples, because pandas compares texts only up to a NUL.
         rows = rows[
             ~pd.Series(zip(rows[self.key_column], rows[self.partition_column], strict=True)).duplicated().values
         ]
@@ -118,7 +118,7 @@ class ExpectKeysToHashToTheirPartition(TableExpectation):
         return seen, len(rows), len(bad), (self._sentence(row) for _, row in bad.iterrows())
 
     def _home(self, key: object) -> int | str:
-        """The partition that the key belongs in, or why it belongs in none."""
+        """The partition of a key, or why it has none."""
         try:
             return placement_hash(key, self.key_format) % self.partitions
         except Refused as refused:

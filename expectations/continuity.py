@@ -1,4 +1,4 @@
-"""Expectations on what a batch goes on from: how far published ones have read, by the ledger and the tables' logs."""
+"""Expectations on what a batch continues: positions by the ledger and by the tables' logs, and the gaps between."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from partitioning.sections import many
 
 
 class ExpectBatchToContinueThePrevious(TableExpectation):
-    """Expect each stream partition to start where the last published batch that read it ended, and tables to be read
-    whole that are not kept.
+    """Expect each stream partition to start where the last published batch that read it ended, and tables that are not
+    kept to be read whole.
 
     Judges a table with a row for each stream partition: stream, partition, whether it is read whole, beginning, start
-    and, where there is one, the offset up to which published batches have read it (published), at which a first one
-    was asked to begin (asked), and at which it begins, if that is earlier than the plan says (found).
+    and, if there is one, the offset up to which published batches have read it (published), at which a first batch was
+    asked to begin (asked), and at which it begins if that is before the plan's beginning (found).
     """
 
     sentence = "Every stream partition starts where the last published batch that read it ended; tables are read whole."
@@ -60,10 +60,10 @@ def _seen(frame: pd.DataFrame) -> str:
 
 
 class ExpectEndsToBeRemembered(TableExpectation):
-    """Expect a plan to remember of all that it does not read up to where it was read, by which batch, and of what.
+    """Expect a plan to remember all that it does not read: how far it was read, by which batch, and what it was.
 
-    Judges a table with a row for each such stream, without a partition, and each stream partition: stream, partition,
-    plan_end, plan_batch, ledger_end, ledger_batch, and what else is remembered otherwise (differs).
+    Judges a table with a row for each such stream (without a partition) and each stream partition: stream, partition,
+    plan_end, plan_batch, ledger_end, ledger_batch, and what else differs (differs).
     """
 
     sentence = "What was read before and is not read now is remembered."
@@ -93,12 +93,12 @@ def _read_to(end: Any, batch: Any) -> str:
 
 
 class ExpectGapsToBeExplained(TableExpectation):
-    """Expect each offset that no file holds to be missing for a reason: by the footer of a file of a sparse stream,
-    between two files of it, or because somebody accepted that it is lost.
+    """Expect an explanation for each offset that no file holds: the footer of a sparse stream's file, the gap between
+    two of them, or an accepted loss.
 
-    Judges a table with a row for each stream partition: stream, partition, how many offsets the plan says are missing
-    and how many its files lack, how many of these only a declaration explains (declared), and nobody (unexplained), and
-    the first such gap. What only a declaration explains is a warning.
+    Judges a table with a row for each stream partition: stream, partition, how many offsets are missing by the plan and
+    by its files, how many of these only a declaration explains (declared) or nothing does (unexplained), and the first
+    unexplained gap. Gaps that only a declaration explains are a warning.
     """
 
     sentence = "Every offset that no file holds is missing for a reason."
@@ -124,12 +124,12 @@ def _unexplained(row: Any) -> str | None:
 
 
 class ExpectGapsToBeEmpty(TableExpectation):
-    """Expect nothing to lie where readers found nothing: no file that no plan names, no record that a broker gives to
-    another consumer.
+    """Expect nothing in the gaps that readers saw: no file that no plan names, no record that a broker gives to another
+    consumer.
 
     Judges a table with a row for each stream partition with gaps: stream, partition, how many gaps there are (missing
-    if its readers did not say), into how many it was looked (looked), how many files or records were there (found), and
-    the first of them (first).
+    if its readers did not say), how many were checked (looked), how many files or records were there (found), and the
+    first of them (first).
     """
 
     sentence = "Where offsets are missing, nothing is there when it is looked for again."
@@ -155,7 +155,7 @@ def _there_is(row: Any) -> str:
 
 
 class ExpectTablesToHoldThePreviousBatch(TableExpectation):
-    """Expect each result table to hold, by its own log, the batch and plan that the ledger published last to it.
+    """Expect the log of each result table to name the batch and plan that the ledger published to it last.
 
     Judges a table with a row for each result table: table, log_batch, log_plan, ledger_batch, ledger_plan.
     """

@@ -16,7 +16,7 @@ from partitioning.sections import many
 class CoverageExpectation(TableExpectation):
     """An expectation that judges each row of a coverage table by itself.
 
-    `violations` are those whose first offenders explain a failure, `remedy` is what to do about it in particular.
+    `violations` are those whose first offenders explain a failure. `remedy` is its own next step.
     """
 
     figures: ClassVar[tuple[str, ...]]
@@ -27,11 +27,11 @@ class CoverageExpectation(TableExpectation):
         return ["input", "partition", "start", "end", *self.figures]
 
     def _wrongs(self, row: Any) -> Iterable[str]:
-        """What is wrong with a stream partition, in a few words each."""
+        """The errors of a stream partition, in a few words each."""
         raise NotImplementedError
 
     def _seen(self, frame: pd.DataFrame) -> str:
-        """What was judged, after the number of stream partitions."""
+        """What was judged, to follow the number of stream partitions."""
         raise NotImplementedError
 
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
@@ -41,12 +41,12 @@ class CoverageExpectation(TableExpectation):
 
 
 class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
-    """Expect each planned offset to be read, and taken or dropped by exactly one task.
+    """Expect each planned offset to be read, and taken or dropped, by exactly one task.
 
-    Judges a coverage table: every task that reads a partition read all of its range in order, the records
-    taken and dropped are as many as planned, and the digest of their offsets is that of the range. Where offsets of
-    it are missing, as many records are planned as the files say they hold, and the digest is that of all that were
-    read. Records refused because they have no key count as lost.
+    Judges a coverage table. Each task that reads a partition read all of its range in order. The records taken and
+    dropped are as many as planned. The digest of their offsets is that of the range. Where offsets are missing, the
+    planned number is that of the files, and the digest is that of all records read. Records refused for want of a key
+    count as lost.
     """
 
     sentence = "Every planned offset is read, and taken or dropped, exactly once."
@@ -80,7 +80,7 @@ class ExpectOffsetsToBeCoveredExactlyOnce(CoverageExpectation):
 class ExpectRecordsToLieWhereTheirKeysHash(CoverageExpectation):
     """Expect every record's key to hash to the partition it was found in, and to the task that took it.
 
-    Judges a coverage table: its figures count every record read, whatever number of keys was sampled.
+    Judges a coverage table. Its figures count every record read, however many keys were sampled.
     """
 
     sentence = "Every record lies in the partition, and is taken by the task, that its key hashes to."

@@ -1,8 +1,8 @@
-"""Data Docs: a page for each attempt of a batch and an index of all, as HTML that needs no network and no script.
+"""Data Docs: a page for each attempt of a batch, and an index, as HTML without network or scripts.
 
-Great Expectations' own renderers make the tables of results. The index is kept in the store and grows with
-each batch, whatever machine runs it; the local folder holds the same index and the pages made here. What a batch adds
-to it costs the same after many others: but for the newest, each hundred of batches has an index of its own.
+Great Expectations' renderers make the result tables. The index is kept in the store and grows with each batch,
+whichever machine runs it; the local folder has the same index and the pages made here. The cost of adding a batch is
+constant: beside the newest, each hundred batches have an index of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from partitioning.model.backfill import Comparison, StateComparison, TableCompar
 from partitioning.model.plan import Plan
 from partitioning.texts import MOST_IN_A_CELL, MOST_IN_A_SENTENCE, visible
 
-# The index lists as many of the newest batches, or up to twice as many.
+# The index lists this many of the newest batches, or up to twice as many.
 _LISTED = 100
 
 
@@ -45,7 +45,7 @@ class Site:
     store: Store
 
     def write(self, pipeline: str, name: str, text: str) -> Path:
-        """Put a page into the folder. Raises Refused if that cannot be."""
+        """Writes a page into the folder. Raises Refused if that fails."""
         page = self.folder / pipeline / name
         try:
             page.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Page:
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
-    """Write the page and the index to the store and the folder; the answer is the page's path in the folder."""
+    """Write the page and the index to the store and the folder. Returns the page's path in the folder."""
     name = f"batch-{plan.batch}-attempt-{page.attempt}.html"
     text = _page(plan, page)
     written = site.write(plan.pipeline, name, text)
@@ -88,8 +88,8 @@ def publish(site: Site, plan: Plan, page: Page) -> str:
 
 
 def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Finding] = ()) -> str:
-    """Write the page of a backfill's comparison, with what hinders it from being put in place, and the index; the
-    answer is the page's path in the folder."""
+    """Write the page of a backfill's comparison, with the blockers of its swap, and the index. Returns the page's path
+    in the folder."""
     name = f"backfill-{found.backfill}.html"
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
@@ -125,7 +125,7 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
 
 
 def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, Any]]) -> None:
-    """Put these rows into the index of the hundred batches from `first` on, before they leave that of the newest."""
+    """Add these rows to the index of the hundred batches from `first` on, before they leave the newest one."""
     prefix, name = f"{pipeline}/docs", f"batches-{first}"
     kept = _newest_first({row["page"]: row for row in _kept(site, prefix, name)} | rows)
     site.store.put(f"{prefix}/{name}.json", canonical(kept))
@@ -134,7 +134,7 @@ def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, 
 
 
 def _put_index(site: Site, pipeline: str) -> None:
-    """Make the index of what is listed in the store, there and in the folder, which may not have all pages."""
+    """Write the index of what the store lists, there and in the folder, which may not have all pages."""
     prefix = f"{pipeline}/docs"
     rows, backfills = _kept(site, prefix, "index"), _kept(site, prefix, "backfills")
     names = (re.search(r"/batches-([0-9]+)\.html$", entry.key) for entry in site.store.list(f"{prefix}/batches-"))
@@ -186,18 +186,18 @@ def _template(name: str) -> jinja2.Template:
 
 @jinja2.pass_eval_context
 def _seen(where: EvalContext, value: Any) -> Any:
-    """What a page shows of a value: Jinja escapes it then for HTML. What Great Expectations renders is HTML already,
-    which is not cut."""
+    """A value as a page shows it; Jinja then escapes it. What Great Expectations renders is HTML already and is not
+    cut."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return visible(value, MOST_IN_A_SENTENCE if where.autoescape else len(value), lines=True)
 
 
 def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:
-    """The sections that Great Expectations renders, but for its overview, whose links lead to its own site."""
+    """The sections that Great Expectations renders, except its overview, which links to its own site."""
     answer = copy.deepcopy(answer)
     for result in answer.results:
-        # Its views put values of the data into the page as they are.
+        # Its views do not escape values.
         result.result = _escaped(result.result)
     sections: list[dict[str, Any]] = ValidationResultsPageRenderer().render(answer).to_json_dict()["sections"][1:]
     for section in sections:

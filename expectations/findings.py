@@ -1,4 +1,4 @@
-"""Findings: an expectation that is not met, in sentences for people."""
+"""Findings: unmet expectations, in sentences for people."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OFFENDERS_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A table, what is expected of it, which columns tell a row's key, and what else may be done if it is not met."""
+    """A table, an expectation on it, the columns that identify a row, and a further next step if it is not met."""
 
     title: str
     rows: Rows
@@ -45,7 +45,7 @@ def finding(
     keys: pd.DataFrame,
     violations: pd.DataFrame,
 ) -> Finding:
-    """What was expected and is not so, with the first offenders and the next step."""
+    """The finding for an unmet expectation, with the first offenders and the next step."""
     failed = _exception(result)
     told = failed or _offenders(question, result, keys, violations)
     bad = result.result.get("unexpected_count") or 0
@@ -54,7 +54,7 @@ def finding(
     lines = "".join(f"\n    - {line}" for line in told)
     correct = _remedy(result) or "if the input or the pipeline is wrong, correct it"
     see = () if backfill_of(plan.pipeline) else (Report(plan.pipeline, plan.batch), " shows it; ")
-    # A backfill reads what has landed since only if it is asked to.
+    # A backfill reads newer files only if asked to.
     anew = Replan(plan.pipeline, repaired=issubclass(_class(result), ExpectGapsToBeEmpty))
     again = (Run(plan.pipeline), f" tries the same plan again; {correct}, then ", anew)
     return Finding(
@@ -67,12 +67,12 @@ def finding(
 
 
 def _kind(result: ExpectationValidationResult) -> Kind:
-    """Whether the batch is proved by it, or its pipeline asked for it."""
+    """The kind: of the proof, or of the pipeline's own expectations."""
     return Kind.PROOF if issubclass(_class(result), TableExpectation) else Kind.EXPECTATION
 
 
 def _about(question: Question, result: ExpectationValidationResult, violations: pd.DataFrame) -> About:
-    """What was expected of which table, and what is otherwise, apart from how it is told."""
+    """What was expected of which table, and what differs, apart from its wording."""
     assert result.expectation_config is not None
     kind, seen = _class(result), result.result
     values = {name: seen[name] for name in ("unexpected_count", "observed_value") if seen.get(name) is not None}
@@ -95,13 +95,13 @@ def _class(result: ExpectationValidationResult) -> type[Expectation]:
 
 
 def _remedy(result: ExpectationValidationResult) -> str:
-    """What an expectation itself advises, if anything."""
+    """The expectation's own advice, if any."""
     kind = _class(result)
     return kind.remedy if issubclass(kind, CoverageExpectation) else ""
 
 
 def _sentence(result: ExpectationValidationResult) -> str:
-    """What was expected, as Great Expectations itself puts it."""
+    """The expectation, as Great Expectations words it."""
     config = result.expectation_config
     assert config is not None
     if config.description:
@@ -126,7 +126,7 @@ def _exception(result: ExpectationValidationResult) -> list[str]:
 def _offenders(
     question: Question, result: ExpectationValidationResult, keys: pd.DataFrame, violations: pd.DataFrame
 ) -> list[str]:
-    """The first offenders, in sentences: with their keys, partitions and offsets as far as these are known."""
+    """The first offenders, in sentences, with key, partition and offset if known."""
     seen, kind = result.result, _class(result)
     if issubclass(kind, TableExpectation):
         told = [str(value) for value in seen.get("partial_unexpected_list", [])][:OFFENDERS_TOLD]
@@ -143,7 +143,7 @@ def _offenders(
 
 
 def _row(question: Question, row: Mapping[str, Any], keys: pd.DataFrame) -> str:
-    """Where a result row came from: its key, its lineage columns, and where the audit saw that key first."""
+    """The origin of a result row: its key, its lineage columns, and where the audit saw that key first."""
     key = row[question.key or ""]
     lineage = [f"{name} {value}" for name, value in row.items() if name.startswith("_")]
     seen = keys[(keys["stage"] == question.stage) & (keys["key"] == str(key))]

@@ -1,4 +1,4 @@
-"""What Coset's expectations share: they judge a whole table, and show what they do not like in sentences."""
+"""The base of Coset's expectations: they judge a whole table and describe offenders in sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from great_expectations.render.renderer_configuration import RendererConfigurati
 
 
 class TableRecords(TableMetricProvider):
-    """The records of a pandas batch themselves: Coset's expectations judge small tables."""
+    """The records of a pandas batch: Coset's expectations judge small tables."""
 
     metric_name = "table.coset_records"
 
@@ -39,7 +39,7 @@ class TableRecords(TableMetricProvider):
 class TableExpectation(BatchExpectation, ABC):
     """An expectation on a whole table.
 
-    `sentence` is what Data Docs show; `$name` stands for an argument.
+    Data Docs show `sentence`, in which `$name` stands for an argument.
     """
 
     sentence: ClassVar[str]
@@ -51,7 +51,7 @@ class TableExpectation(BatchExpectation, ABC):
 
     @abstractmethod
     def _judge(self, frame: pd.DataFrame) -> tuple[str, int, int, Iterable[str]]:
-        """What was seen in a sentence, how many were judged, how many were bad, and a sentence for each of those."""
+        """A sentence on what was seen, how many were judged, how many were bad, and a sentence for each bad one."""
 
     def _validate(
         self,
@@ -79,7 +79,7 @@ class TableExpectation(BatchExpectation, ABC):
 
     @classmethod
     def _arguments(cls, configured: dict[str, Any]) -> dict[str, str]:
-        # A configuration holds only what differs from the default.
+        # A configuration holds only non-default values.
         values = {name: cls.__fields__[name].default for name in cls.args_keys} | configured
         return {name: _text(values[name]) for name in cls.args_keys}
 

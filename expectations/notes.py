@@ -1,4 +1,4 @@
-"""Notes: what the page of a batch says of that which was not proved, beside the expectations that are met."""
+"""Notes: what was not proved of a batch, for its page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partitioning.sections import many
 
 
 def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: pd.DataFrame) -> Iterator[str]:
-    """What nobody looked at, and why, a sentence each."""
+    """What nobody checked, and why, a sentence each."""
     yield from _by_its_readers(plan)
     yield from _read_once(plan)
     if unseen := sorted({write.declared.table for write in plan.writes()} - set(tables["table"])):
@@ -39,7 +39,7 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
 
 
 def _by_its_readers(plan: Plan) -> Iterator[str]:
-    """Where only who reads records knows their offsets, there is nothing else to hold these against."""
+    """If only readers know the offsets, there is nothing else to compare them with."""
     if by_readers := sorted(stream.name for stream in plan.streams if isinstance(stream.declared.sparse, Sparse)):
         yield (
             f"Which offsets of {', '.join(by_readers)} have a record is what those say who read them: there is nothing "
@@ -48,7 +48,7 @@ def _by_its_readers(plan: Plan) -> Iterator[str]:
 
 
 def _read_once(plan: Plan) -> Iterator[str]:
-    """The figures of tasks that read something together are of one reader."""
+    """Tasks that read together share one reader's figures."""
     tasks = Counter[str]()
     for group in plan.groups:
         for together in read_together(plan, group):

@@ -1,4 +1,4 @@
-"""Expectations on what tasks left, held against what their steps made of what they took."""
+"""Expectations on the output of tasks, compared with what their steps made of their input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from partitioning.sections import many
 
 
 class ExpectRowsToBeWrittenAsTheyWereMade(TableExpectation):
-    """Expect a task's files to hold as many rows as its steps made for them and, where records only move, as it took.
+    """Expect a task's files to hold as many rows as its steps made and, where records only move, as it took.
 
-    Judges a table with a row for each task and each table, exchange, result or state that it writes, and of an upserted
-    table for each partition (partition): stage, task, kind, name; how many rows the steps made (made), whether the task
-    counted them at all (counted), how many records it took where nothing but a move is between (taken), and how many
-    its files hold (left; missing if there has to be a file and there is none).
+    Judges a table with a row for each task and each table, exchange, result or state that it writes, and for an
+    upserted table each partition (partition): stage, task, kind, name; how many rows the steps made (made), whether the
+    task counted them (counted), how many records it took if they only move (taken), and how many its files hold (left;
+    missing if a file must exist and does not).
     """
 
     sentence = "What a task left has as many rows as its steps made; what only moves, as many as were taken."

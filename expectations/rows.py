@@ -1,4 +1,4 @@
-"""Rows: those of a table, read anew as often as they are asked for, a batch at a time, never all at once."""
+"""Rows of a table, read again each time, batch by batch, never all at once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# Large enough that Great Expectations' own work does not count, small enough to hold.
+# Large enough to make Great Expectations' overhead negligible, small enough for memory.
 BLOCK = 250_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """So many rows, of these columns; `read` gives them in the same order each time, with the named columns."""
+    """Rows: their number and columns. `read` gives the named columns in the same order each time."""
 
     schema: pa.Schema
     count: int
@@ -24,11 +24,11 @@ class Rows:
 
     @classmethod
     def of(cls, table: pa.Table) -> Rows:
-        """Those of a small table."""
+        """The rows of a small table."""
         return cls(table.schema, len(table), lambda columns: iter(table.select(list(columns)).to_batches()))
 
     def blocks(self, size: int) -> Iterator[Rows]:
-        """All rows in their order, so many at a time but for the last; one block without any if there are none."""
+        """All rows in order, in blocks of this size except the last; one empty block if there are none."""
         held = self.schema.empty_table()
         for batch in self.read(self.schema.names):
             held = pa.concat_tables([held, pa.Table.from_batches([batch]).cast(self.schema)])
@@ -38,7 +38,7 @@ class Rows:
         yield Rows.of(held)
 
     def select(self, columns: Sequence[str]) -> Rows:
-        """The same rows with these columns only."""
+        """The same rows with only these columns."""
         kept = pa.schema([self.schema.field(name) for name in columns], self.schema.metadata)
         return Rows(kept, self.count, self.read)
 
@@ -49,7 +49,7 @@ class Rows:
                 writer.write_table(pa.Table.from_batches([batch]).cast(self.schema))
 
     def at(self, places: Collection[int]) -> dict[int, dict[str, Any]]:
-        """The rows at these places."""
+        """The rows at these positions."""
         there: dict[int, dict[str, Any]] = {}
         start = 0
         for batch in self.read(self.schema.names):

@@ -1,4 +1,4 @@
-"""The expectation that a batch does not take most of a table's rows away."""
+"""The expectation that a batch does not remove most of a table's rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from partitioning.sections import many
 
 
 class ExpectTablesToKeepTheirRows(TableExpectation):
-    """Expect each result table to keep its rows: of one that has `rows` or more, at most so many `percent` may go,
-    unless that was asked for.
+    """Expect each result table to keep its rows: a table of `rows` rows or more may lose at most `percent`, unless
+    somebody allowed it by name.
 
-    Judges a table with a row for each result table: table, rows before and after, and whether it was asked that any of
-    them may go.
+    Judges a table with a row for each result table: table, rows before and after, and whether somebody allowed any
+    loss.
     """
 
     sentence = "Of a table with $rows rows or more, at most $percent percent go, unless that was asked for."

@@ -1,13 +1,13 @@
-"""The ways in which Coset says no: refused, conflict, outcome unknown, unreachable.
+"""Errors: refused, conflict, outcome unknown, unreachable.
 
-Each says all that is wrong as findings:
+Each has all findings at once:
 
     Finding(Kind.TABLE_BEHIND, f"it holds batch {newest}", uri, ("restore it, then ", Run(name)), about(batch=newest))
 
-The kind is one of `partitioning/kinds.py`: take the one whose cause and cure are the same, or add one. What to do next
-is words, a command of `partitioning/commands.py`, or a tuple of both; a command is never written as text, because a
-backfill, Airflow and a pipeline's file have other words for it. `about` has the figures and names of the sentence.
-Nothing is decided by sentences: two findings are one if their kinds, places and values are.
+The kind is one of `partitioning/kinds.py`: take the one with the same cause and cure, or add one. The next step is
+text, a command of `partitioning/commands.py`, or a tuple of both. Never write a command as text: a backfill, Airflow
+and a pipeline's file call it differently. `about` has the figures and names of the sentence. Nothing compares
+sentences: two findings are equal if kind, place and values are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ About = tuple[tuple[str, Plain], ...]
 
 
 class Finding(Value, frozen=True, eq=False):
-    """One thing that is wrong: its kind, what it is, where it was seen, what to do next, and the values of it.
+    """One error: its kind, what is wrong, where, what to do next, and the values it is about.
 
     >>> print(Finding(Kind.NAME, "no such stream 'flihgts'", "s3://landing/topics", "correct the name"))
     no such stream 'flihgts'
@@ -51,15 +51,15 @@ class Finding(Value, frozen=True, eq=False):
 
     @property
     def then(self) -> str:
-        """What to do next, in the words of a terminal and the pipeline's own name."""
+        """The next step, as a terminal shows it for the pipeline's own name."""
         return Shown().says(self.next)
 
     def shown(self, where: Shown) -> str:
-        """The finding in the words of where it is shown."""
+        """The finding, worded for the place where it is shown."""
         return f"{indented(self.what)}\n  where: {visible(self.where)}\n  next:  {visible(where.says(self.next))}"
 
     def plain(self, where: Shown) -> dict[str, object]:
-        """The finding for programs; what to do next is in the words of where it is shown."""
+        """The finding for programs; the next step is worded for the place where it is shown."""
         return {
             "kind": self.kind.value,
             "what": self.what,
@@ -70,7 +70,7 @@ class Finding(Value, frozen=True, eq=False):
 
 
 def about(**values: object) -> About:
-    """The values that a finding is about, by their names: whole numbers as they are, all else as text.
+    """The values that a finding is about, by name: integers as they are, all else as text.
 
     >>> about(partition="flights-3", missing=[4, 5], batch=1)
     (('batch', 1), ('missing', (4, 5)), ('partition', 'flights-3'))
@@ -85,19 +85,19 @@ def _plain(value: object) -> Plain:
 
 
 def _scalar(value: object) -> str | int | bool:
-    # An enum's member is its text, and no document holds a float.
+    # Enum members become text. No document holds a float.
     return value if isinstance(value, int) else str(value)
 
 
 def docs_unwritten(folder: object, error: OSError) -> Finding:
-    """That the Data Docs cannot be written into their folder."""
+    """The finding that the Data Docs cannot be written into their folder."""
     what = f"the Data Docs cannot be written: {error.strerror or error}"
     then = ("give `--docs`, or COSET_DOCS, a folder that can be written, then ", Repeat())
     return Finding(Kind.LOCAL_FILE, what, str(folder), then, about(folder=folder))
 
 
 class CosetError(Exception):
-    """Root of all errors that Coset raises on purpose; holds every finding, not only the first."""
+    """The base of all errors that Coset raises on purpose. It holds every finding, not only the first."""
 
     exit_code = 1
 
@@ -106,29 +106,29 @@ class CosetError(Exception):
         self.findings = findings
 
     def shown(self, where: Shown) -> str:
-        """All findings in the words of where they are shown."""
+        """All findings, worded for the place where they are shown."""
         return "\n".join(finding.shown(where) for finding in self.findings)
 
 
 class Refused(CosetError):
-    """Raised when the input, the declaration or the data is not acceptable; nothing was published."""
+    """Raised if input, declaration or data is not acceptable. Nothing was published."""
 
     exit_code = 3
 
 
 class Unreachable(CosetError):
-    """Raised when the store does not answer as it should for now; the same command may work later."""
+    """Raised if the store does not answer properly for now. The same command may work later."""
 
     exit_code = 6
 
 
 class Conflict(CosetError):
-    """Raised when somebody else has stored something different under the same name first."""
+    """Raised if another process stored something different under the same name first."""
 
     exit_code = 4
 
 
 class OutcomeUnknown(CosetError):
-    """Raised when a write may or may not have happened; running the same command again settles it."""
+    """Raised if nobody knows whether a write happened. Running the same command again finds out."""
 
     exit_code = 5

@@ -1,4 +1,4 @@
-"""Kinds: the causes of findings, each one that a person meets in the same way. docs/internals/findings.md has all."""
+"""Kinds: the causes of findings. docs/internals/findings.md lists them all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What sort of thing is wrong: a code for programs, the cause and the cure for people.
+    """The kind of an error: a code for programs, cause and cure for people.
 
     >>> Kind.STREAM_LOST.value, Kind("stream.lost") is Kind.STREAM_LOST
     ('stream.lost', True)
@@ -49,14 +49,14 @@ class Kind(StrEnum):
     IMPORT = "import", "What is to be called cannot be imported, or may not be.", "Correct the path, or allow it."
     EXPECTATION_UNKNOWN = "expectation.unknown", "Great Expectations has no such expectation.", "Correct it."
 
-    # How it is planned.
+    # Planning.
     SCHEME = "scheme", "A scheme, partitioner or number of tasks does not fit the stage.", "Choose another one."
     PARTITIONER = "partitioner", "A partitioner's answer does not deal every key once.", "Correct the partitioner."
     GROUPER = "grouper", "A grouper's answer does not have every task once.", "Correct the grouper."
     PLAN_UNSOUND = "plan.unsound", "A plan contradicts itself; it is not run.", "Report it with the plan."
     PLAN_WAVES = "plan.waves", "A plan has more waves than the DAG.", "Give the DAG the settings of the plan."
 
-    # What has arrived.
+    # Input that has arrived.
     FOLDERS = "stream.folders", "The folders or files of a stream are not laid out as declared.", "Land them so."
     PARTITIONS = "stream.partitions", "A stream has other partitions than declared, or than read.", "Declare them."
     STREAM_RESET = (
@@ -88,10 +88,10 @@ class Kind(StrEnum):
     # Brokers and registries.
     TOPIC_UNKNOWN = "topic.unknown", "The broker has no such topic.", "Correct the name, or create it."
     BROKER_UNREACHABLE = "broker.unreachable", "A broker does not answer for now.", "Run the same command again."
-    BROKER_DENIED = "broker.denied", "A broker does not accept who asks.", "Check the credentials."
+    BROKER_DENIED = "broker.denied", "A broker denied access.", "Check the credentials."
     BROKER_SETTINGS = "broker.settings", "Kafka's client does not accept its properties.", "Correct the file."
     REGISTRY_UNREACHABLE = "registry.unreachable", "The schema registry does not answer for now.", "Run again."
-    REGISTRY_DENIED = "registry.denied", "The schema registry does not accept who asks.", "Check the credentials."
+    REGISTRY_DENIED = "registry.denied", "The schema registry denied access.", "Check the credentials."
     SCHEMA = "schema", "There is no schema, or one that cannot be read.", "Register it, or give `schema=`."
 
     # The store.
@@ -107,7 +107,7 @@ class Kind(StrEnum):
         "Use an S3 address, or run on that machine.",
     )
     STORE_UNREACHABLE = "store.unreachable", "The store does not answer for now.", "Run the same command again."
-    STORE_DENIED = "store.denied", "The store does not accept who asks.", "Check credentials, policy and clock."
+    STORE_DENIED = "store.denied", "The store denied access.", "Check credentials, policy and clock."
     STORE_UNKNOWN = "store.unknown", "Nobody knows whether a write happened.", "Run again: that settles it."
     DOCUMENT_FORMAT = "document.format", "Another version of Coset wrote a document.", "Use that version."
     DOCUMENT_DAMAGED = "document.damaged", "A document of the store cannot be read.", "Restore it from a backup."
@@ -184,7 +184,7 @@ class Kind(StrEnum):
     BACKFILL_LATER = "backfill.later", "Later batches went on from what it changes.", "Run them too: `--cascade`."
     BACKFILL_TABLE = "backfill.table", "A table does not have a batch's files any more.", "Restore them."
 
-    # What runs tasks.
+    # Runners.
     RUNNER = "runner", "The runner that was chosen cannot run these tasks.", "Choose another one."
     RUN_ENDED = "run.ended", "A process, job or group was ended from outside.", "Run again."
     SPARK = "spark", "Spark does not start, does not answer, or a job of it fails.", "Read its log, then run again."

@@ -242,7 +242,8 @@ def _taken_up_again(plan: Plan, standing: Standing, asked: Settings) -> str:
         return f"Batch {plan.batch} is decided but its publication is not finished: it is taken up again"
     sentence = f"Batch {plan.batch} is open: it is taken up again as it was planned"
     differing = _differing(plan, asked)
-    return f"{sentence}; the stored plan counts, not the {' and '.join(differing)} asked for" if differing else sentence
+    requested = " and ".join(differing)
+    return f"{sentence}; the stored plan is used, the requested {requested} ignored" if differing else sentence
 
 
 def _differing(plan: Plan, asked: Settings) -> list[str]:

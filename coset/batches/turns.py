@@ -25,7 +25,7 @@ from partitioning.model.plan import Plan
 from partitioning.values import Document, replace
 
 BEAT_SECONDS = 3.0
-# Who was silent for so long is taken for gone. If it is not, some work is done twice, and counts once.
+# A worker that was silent this long is presumed dead. If it is not, some work runs twice and counts once.
 SILENT_SECONDS = 12.0
 
 

@@ -17,9 +17,9 @@ from partitioning.model.schemes import SchemeKind
 from partitioning.model.sources import address_of
 from partitioning.version import VERSION
 
-# Of more tasks than these it is said, before they are planned, that it takes a while.
+# Planning more tasks than this is announced, because it takes a while.
 _MANY = 20_000
-# Where plans and tables lie if nobody says it.
+# The default store.
 _USUAL_STORE = ".coset/store"
 
 app = typer.Typer(
@@ -40,7 +40,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Keyed batches over partitioned streams on Spark: planned, proved, then published."""
@@ -62,26 +62,26 @@ SchemeTexts = Annotated[
     typer.Option(
         "--scheme",
         metavar="[STAGE=]SCHEME",
-        help="max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one each; "
-        "for a new plan only.",
+        help="max, cogroup, elastic(F), tasks(L) or records(N), for all stages or, repeated, for one stage each "
+        "(new plans only).",
     ),
 ]
 Groups = Annotated[
-    int | None, typer.Option("--groups", help="How many task groups, that is Spark jobs (2); for a new plan only.")
+    int | None, typer.Option("--groups", help="How many task groups, that is Spark jobs (2; new plans only).")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", help="At most so many records of each stream partition; for a new plan only.")
+    int | None, typer.Option("--limit", help="Read at most N records of each stream partition (new plans only).")
 ]
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings; options go over it."),
+    typer.Option("--settings", envvar="COSET_SETTINGS", help="A TOML file with settings. Options override it."),
 ]
 AcceptLoss = Annotated[
     list[str] | None,
     typer.Option(
         "--accept-loss",
         metavar="RANGE",
-        help="Offsets that are gone unread, as the error named them: views-0@[900,1200); may be given more than once.",
+        help="Accept the loss of unread offsets, as the error named them: views-0@[900,1200). Repeatable.",
     ),
 ]
 BeginAnew = Annotated[
@@ -89,7 +89,7 @@ BeginAnew = Annotated[
     typer.Option(
         "--begin-anew",
         metavar="STEP",
-        help="A new or changed step that is to begin with nothing, as the error named it; may be given more than once.",
+        help="Start a new or changed step without its old state, as the error named it. Repeatable.",
     ),
 ]
 GoOn = Annotated[
@@ -97,8 +97,7 @@ GoOn = Annotated[
     typer.Option(
         "--go-on",
         metavar="STEP",
-        help="A step that is to go on from what it kept, though what comes before it changed; may be given more than "
-        "once.",
+        help="Continue a step from its old state although a step before it changed. Repeatable.",
     ),
 ]
 TakeAway = Annotated[
@@ -106,8 +105,7 @@ TakeAway = Annotated[
     typer.Option(
         "--take-away",
         metavar="NAME",
-        help="A table or step of which the batch may take away any number of rows; may be given more than once; "
-        "for a new plan only.",
+        help="Let the batch remove any number of rows of this table or step. Repeatable (new plans only).",
     ),
 ]
 BatchNumber = Annotated[int | None, typer.Option("--batch", help="The number of a batch.")]
@@ -116,25 +114,25 @@ RunnerOption = Annotated[
     RunnerKind | None,
     typer.Option(
         "--runner",
-        help="spark: one application of the run's own; spark-submit: one for each task group; connect: a Spark "
-        "server that runs already; local: processes without Spark. If not given, --master says it.",
+        help="spark: one application for the run; spark-submit: one for each task group; connect: a running Spark "
+        "server; local: processes without Spark. By default --master decides.",
     ),
 ]
 Master = Annotated[
     str, typer.Option("--master", envvar="SPARK_MASTER", help="The Spark master, or a Spark server: sc://host:port.")
 ]
-Memory = Annotated[str, typer.Option("--memory", help="What each task may use before it spills.")]
+Memory = Annotated[str, typer.Option("--memory", help="How much memory each task may use before it spills.")]
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 def root_of(store: str | None) -> str:
-    """The store's root: the one that is named, or else a folder of the working folder, which is said."""
+    """The store's root: the named one, else a folder of the working folder, which is announced."""
     if not store:
         store = _USUAL_STORE
         say(console(stderr=True), f"No --store is given and COSET_STORE is not set: the store is the folder {store}")
-    # What has a colon in its first part was meant as an address, even if it is none.
+    # A colon in the first part means an address, even an invalid one.
     return store if ":" in store.partition("/")[0] else address_of(os.path.abspath(store))
 
 
@@ -149,7 +147,7 @@ def settings_of(
     begin_anew: list[str] | None = None,
     go_on: list[str] | None = None,
 ) -> Settings:
-    """The settings of a file, if there is one, and of what else was said. Raises Refused, with all findings."""
+    """The settings of the options and of a file, if one is named. Raises Refused, with all findings."""
     try:
         base = Settings.read(file.read_text(encoding="utf-8"), str(file)) if file else None
     except (OSError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
-"""Copies: state that was read before, on this machine's disk, so that what did not change is not fetched again.
+"""Cache: state files that this machine read before, on its disk, so that only changed ones are fetched.
 
-They decide nothing. A copy that is gone or damaged is fetched again, and what is read is proved either way.
+The cache decides nothing. A missing or damaged copy is fetched again, and what is read is proved either way.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from threading import Lock
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 
-# The folder; without it nothing is kept.
+# The cache folder; without it nothing is cached.
 FOLDER = "COSET_COPIES"
-# How many bytes it may hold; the copies that were longest not used go first.
+# The most bytes that it may hold; the least recently used copies go first.
 MOST = "COSET_COPIES_BYTES"
 _MOST = 10 << 30
 _DIGEST = sha256().digest_size
 
 
 class Copies:
-    """Copies in a folder, or none. `fetched` and `found` count the bytes that were asked for.
+    """A cache in a folder, or none. `fetched` and `found` count the requested bytes that were fetched and cached.
 
-    Several processes may use one folder, and several threads this.
+    Several processes and threads may use one folder.
     """
 
     def __init__(self, folder: Path | None, most: int = _MOST) -> None:
@@ -35,12 +35,12 @@ class Copies:
         self._folder = folder
         self._most = most
         self._counting = Lock()
-        # How many bytes may be added before the folder is looked at again.
+        # How many bytes may be added before the folder's size is checked again.
         self._spare = 0
 
     @classmethod
     def of_environment(cls) -> Copies:
-        """Those of this place. Raises Refused if the environment names a folder or a size that cannot be used."""
+        """The cache of this place. Raises Refused if the environment names an unusable folder or size."""
         folder, most = os.environ.get(FOLDER), os.environ.get(MOST, str(_MOST))
         if not folder:
             return cls(None)
@@ -63,7 +63,7 @@ class Copies:
         return cls(Path(folder), int(most))
 
     def get(self, name: str, fetch: Callable[[], bytes | None]) -> bytes | None:
-        """What lies there by this name, which always means the same bytes, or else what `fetch` gives."""
+        """The cached bytes of this name, which never change, or else those that `fetch` returns."""
         copy = self._folder / sha256(name.encode()).hexdigest() if self._folder else None
         data = _read(copy) if copy else None
         if data is not None:
@@ -78,7 +78,7 @@ class Copies:
 
     def _keep(self, copy: Path, data: bytes) -> None:
         part = copy.with_name(f"{copy.name}.{secrets.token_hex(4)}")
-        # A full disk only costs time.
+        # A full disk costs time only.
         with suppress(OSError):
             part.write_bytes(sha256(data).digest() + data)
             part.replace(copy)
@@ -104,7 +104,7 @@ class Copies:
 
 
 def _read(copy: Path) -> bytes | None:
-    """The copy, None if there is none that is whole."""
+    """The copy. None if there is no complete one."""
     with suppress(OSError):
         kept = copy.read_bytes()
         if sha256(kept[_DIGEST:]).digest() == kept[:_DIGEST]:

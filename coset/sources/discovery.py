@@ -17,7 +17,7 @@ from partitioning.model.streams import Discovered, Stream
 def discover(
     streams: Sequence[Stream], ends: Ends = NOTHING, losses: Sequence[OffsetRange] = ()
 ) -> tuple[Discovered, ...]:
-    """What has arrived of each stream since it was read up to these `ends`, in their order.
+    """What has arrived of each stream behind these `ends`, in their order.
 
     Raises as `landed.discover` and `kafka.discovery.discover`, with the findings of both.
     """

@@ -1,7 +1,6 @@
-"""Evolution: the files of a stream read under one schema, though its columns changed over the years.
+"""Schema evolution: one schema for the files of a stream, although its columns change over the years.
 
-Columns may be added, dropped if they could be null, put in another order, and widened. Where a file lacks one, it is
-null.
+Columns may be added, reordered, widened, and dropped if they may be null. Where a file lacks one, it is null.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BEFORE = "the files of earlier batches"
 
 
 def common_type(one: str, other: str) -> str | None:
-    """The type that holds the values of both unchanged, None if there is none.
+    """The type that holds the values of both unchanged. None if there is none.
 
     >>> common_type("INTEGER", "BIGINT"), common_type("DECIMAL(10,2)", "DECIMAL(9,4)"), common_type("BIGINT", "VARCHAR")
     ('BIGINT', 'DECIMAL(12,4)', None)
@@ -47,8 +46,8 @@ def common_type(one: str, other: str) -> str | None:
 
 @dataclass(slots=True)
 class Evolution:
-    """The columns of a stream, as of the batches before (`known`, of which some were never null: `required`) and of the
-    files that are added since. `fixed` are those of which the type may not change; of those in `cast` it is given."""
+    """The columns of a stream: `known` from earlier batches, of which `required` were never null, and those of files
+    added since. The types of `fixed` ones may not change; `cast` gives types that override."""
 
     known: Sequence[Column]
     required: Sequence[str]
@@ -58,7 +57,7 @@ class Evolution:
     _where: dict[str, str] = field(default_factory=dict)
     _lacking: set[str] = field(default_factory=set)
     _nullable: set[str] = field(default_factory=set)
-    # By partition, the columns that its files have had without nulls, and the newest of these.
+    # By partition, the columns without nulls so far, and the newest of its files.
     _had: dict[int, dict[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,9 +66,9 @@ class Evolution:
         self._nullable = set(self._types) - set(self.required)
 
     def add(self, where: str, partition: int, file: FileColumns) -> Iterator[Finding]:
-        """Take in the columns of a file, with findings for what cannot be read together with those before.
+        """Add the columns of a file. Adds findings for what does not fit those before.
 
-        The files of a partition come in their order.
+        Call it with the files of a partition in their order.
         """
         types = {column.name: column.type for column in file.columns}
         had = self._had.setdefault(partition, dict.fromkeys(self.required, _BEFORE))
@@ -94,7 +93,7 @@ class Evolution:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """All columns, with the types that hold what every file has of them."""
+        """All columns, with types that hold the values of every file."""
         return tuple(Column(name, self.cast.get(name, kind)) for name, kind in self._types.items())
 
     @property

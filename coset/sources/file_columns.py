@@ -1,4 +1,4 @@
-"""The columns of a landed file: their types as DuckDB gives them, and which of them are never null."""
+"""The columns of a landed file: their DuckDB types, and which allow nulls."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from partitioning.model.streams import Column
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """What a file's schema says."""
+    """The schema of a file."""
 
     columns: tuple[Column, ...]
     required: frozenset[str]
 
 
 class UnknownType(Exception):
-    """Raised for columns of types that DuckDB does not have."""
+    """Raised for a column type that DuckDB does not have."""
 
     def __init__(self, fields: Sequence[pa.Field]) -> None:
         super().__init__(", ".join(f"column {field.name!r} is {field.type}" for field in fields))
@@ -36,14 +36,14 @@ def columns_of(schema: pa.Schema) -> FileColumns:
             relation = connection.from_arrow(schema.empty_table())
         except duckdb.Error as error:
             raise UnknownType([field for field in schema if not _is_known(connection, field)]) from error
-        # Of names that differ in case only DuckDB would change one.
+        # DuckDB would rename one of two names that differ by case only.
         types = zip(schema.names, relation.types, strict=True)
         return FileColumns(tuple(Column(name, str(kind)) for name, kind in types), required)
 
 
 @lru_cache(maxsize=64)
 def type_named(text: str) -> str | None:
-    """A type as DuckDB calls it, by any of its names; None if there is no such type."""
+    """DuckDB's name of a type that is given by any of its names. None if there is no such type."""
     with duckdb.connect() as connection:
         try:
             return str(connection.sql(f"SELECT NULL::{text} AS value").types[0])

@@ -14,24 +14,24 @@ from partitioning.model.sources import FOLDER
 
 
 class Files:
-    """What one piece of work sees of the stores. It keeps its connections to S3."""
+    """The files that one piece of work opens. Keeps its connections to S3."""
 
     def open(self, uri: str) -> pa.NativeFile:
-        """A file to be read anywhere in it. Raises FileNotFoundError if there is none."""
+        """Opens a file for random access. Raises FileNotFoundError if there is none."""
         return self._of(uri).open_input_file(_path(uri))
 
     def stream(self, uri: str) -> pa.NativeFile:
-        """A file to be read from its beginning on. Raises FileNotFoundError if there is none."""
+        """Opens a file for reading from its beginning. Raises FileNotFoundError if there is none."""
         return self._of(uri).open_input_stream(_path(uri))
 
     def create(self, uri: str) -> pa.NativeFile:
-        """A file to be written. In S3 it is there when it is closed, in a folder from now on."""
+        """Opens a file for writing. In S3 it exists once it is closed, in a folder at once."""
         if uri.startswith(FOLDER):
             path_of(uri).parent.mkdir(parents=True, exist_ok=True)
         return self._of(uri).open_output_stream(_path(uri))
 
     def missing(self, uris: Sequence[str]) -> list[str]:
-        """Those of these files that are not there, all of one store."""
+        """Which of these files, all of one store, do not exist."""
         found = self._of(uris[0]).get_file_info([_path(uri) for uri in uris]) if uris else []
         return [uri for uri, info in zip(uris, found, strict=True) if info.type is FileType.NotFound]
 
@@ -48,7 +48,7 @@ class Files:
 
 
 def version(uri: str, file: pa.NativeFile) -> tuple[int, str]:
-    """Size and etag of an open file, as the store gives them."""
+    """Size and etag of an open file, from the store."""
     if uri.startswith(FOLDER):
         return file.size(), etag_of(path_of(uri))
     return file.size(), file.metadata().get("ETag", b"").decode().strip('"')

@@ -1,4 +1,4 @@
-"""What is known: what published batches have read of a stream, so that only what landed since has to be looked at."""
+"""What published batches have read of a stream, so that discovery looks at new files only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from partitioning.model.streams import Column, InputFile, Stream
 
 @dataclass(frozen=True, slots=True)
 class KnownStream:
-    """The columns of a stream that a `pipeline` reads, those of them that were never null, and how far each partition
-    was read (`ends`).
+    """What earlier batches know of a stream that a `pipeline` reads: its columns, those that were never null, and how
+    far each partition was read (`ends`).
 
-    `read` are the partitions of which something was read that need not be looked at again, by number: none of a table,
-    and none if the stream lies elsewhere now. `last` are the landed files that were read last, of all that are not
-    read whole. `pinned` are the files that were read last, by URI.
+    `read` has the partitions, by number, with a part that is not looked at again: none of a table, and none if the
+    source moved. `last` are the files read last, of all inputs that are not read whole. `pinned` has the files read
+    last, by URI.
     """
 
     pipeline: str = ""
@@ -32,7 +32,7 @@ class KnownStream:
 
     @classmethod
     def by(cls, stream: Stream, before: Ends) -> KnownStream:
-        """What batches have read. If the stream lies elsewhere now, or means other offsets, its files are not known."""
+        """What batches have read. If the source moved or its offsets mean something else now, the files are unknown."""
         known = before.stream(stream.name)
         if known is None:
             return cls()
@@ -48,28 +48,28 @@ class KnownStream:
         return cls(before.pipeline, columns, known.required, ends, read, last, pinned)
 
     def end(self, partition: int) -> int:
-        """Up to where a partition is published; of a table too, which is read whole all the same."""
+        """How far a partition is published, also of a table that each batch reads whole."""
         return self.ends.get(partition, 0)
 
     def committed(self, partition: int) -> int:
-        """Up to where a partition was read, as far as it need not be looked at again."""
+        """Up to which offset a partition need not be looked at again."""
         return self.read[partition].end if partition in self.read else 0
 
     def span(self, partition: int) -> Span | None:
-        """What was read of a partition; None if nothing was."""
+        """What was read of a partition. None if nothing was."""
         end = self.read.get(partition)
         return Span(min(end.beginning, end.end), end.end) if end else None
 
     def as_pinned(self, uri: str, size: int, etag: str) -> InputFile | None:
-        """The file as it was read; None if it was not, or if it is another now."""
+        """The file as it was read. None if it was not read, or has changed."""
         file = self.pinned.get(uri)
         return file if file and (file.size, file.etag) == (size, etag) else None
 
     def starts(self, stream: Stream, keys: Mapping[int, str], others: Iterable[str]) -> Mapping[str, str]:
-        """By each partition's folder, the key after which to list it: all that came since is behind it.
+        """For each partition's folder, the key after which to list: all new files are behind it.
 
-        `keys` are those of the files that were read last; `others` are keys of the stream that show how names are
-        written, if there are none.
+        `keys` are the files that were read last. If there are none, `others` are any keys of the stream, which show the
+        form of its names.
         """
         digits = digits_of(keys.values()) or digits_of(others)
         if not digits:
@@ -77,18 +77,18 @@ class KnownStream:
         starts = {}
         for number in self.read:
             after = key_before(stream.name, number, self.committed(number), digits)
-            # The last file is to be seen again, as it was.
+            # The last file must be listed again, unchanged.
             starts[folder(stream.name, number)] = min(after, keys[number][:-1]) if number in keys else after
         return starts
 
 
 def _meaning(stream: Stream) -> tuple[object, ...]:
-    """What has to be the same for offsets and files to be those of before."""
+    """What must be unchanged for offsets and files to mean the same as before."""
     return stream.source.rstrip("/"), stream.offset, stream.counted, stream.written_as, stream.lies_by
 
 
 def _still_declared(stream: Stream, columns: Sequence[Column]) -> Sequence[Column]:
-    """The columns that are not gone from the declaration, where that names them."""
+    """The columns that the declaration still has, where it lists columns."""
     if not stream.columns:
         return columns
     return [column for column in columns if column.name in {*stream.columns, stream.offset}]

@@ -1,6 +1,6 @@
-"""Landed streams: what lies in the folders of Kafka Connect's S3 sink, checked by reading no more than is needed.
+"""Discovery of landed streams: what the folders of Kafka Connect's S3 sink hold, checked with the fewest reads.
 
-What a file holds must be what its name says: its footer is enough for that, or its blocks, if its format has them.
+A file's content must agree with its name. Its footer, or the heads of its blocks, suffice to check that.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def discover(
 ) -> tuple[Discovered, ...]:
     """What has arrived of each stream: its columns, and the files of each declared partition, by offset.
 
-    Of what batches have read up to these `ends` only the columns are known, and the file that was read last is looked
-    for; nothing else of it is listed or opened. `losses` are accepted.
+    Of what batches have read up to `ends`, only the columns and the last file are looked up; nothing else is listed or
+    opened. `losses` are accepted.
 
-    Raises Refused, with all findings, if anything that lies there is not what a sink writes: offsets with a gap that
-    nobody explains, an overlap or a duplicate, names that disagree with contents, files that cannot be read, or columns
-    that do not fit the declaration or each other. Raises Unreachable if the store does not give files.
+    Raises Refused, with all findings, if anything there is not what a sink writes: an unexplained gap, an overlap or a
+    duplicate of offsets, a name that contradicts the content, an unreadable file, or columns that do not fit the
+    declaration or each other. Raises Unreachable if the store does not answer.
     """
     findings, unreachable = list[Finding](), list[Finding]()
     store = Files()
@@ -57,7 +57,7 @@ def discover(
             _Discovery(stream, store, KnownStream.by(stream, ends), losses, findings, unreachable).run(pool)
             for stream in streams
         )
-    # What was not read looks like a gap, so nothing can be said of the others.
+    # An unread file looks like a gap, so gaps are not reported then.
     if unreachable:
         raise Unreachable(*unreachable)
     if findings:
@@ -83,7 +83,7 @@ class _Discovery:
         self._losses = losses
         self._findings = findings
         self._unreachable = unreachable
-        # Partitions with a file of which no more can be said: what is missing there need not be a gap.
+        # Partitions with an unreadable file, where a missing offset need not be a gap.
         self._doubtful: set[int] = set()
 
     def run(self, pool: ThreadPoolExecutor) -> Discovered:
@@ -116,10 +116,10 @@ class _Discovery:
         return InputFile(file.uri, file.entry.size, file.entry.etag, first, last + 1, missing)
 
     def _partition(self, number: int, there: list[_There]) -> DiscoveredPartition:
-        """What a partition holds; if something of it was read before, what it holds since."""
+        """What a partition holds; if a part of it was read before, what it holds since."""
         there.sort(key=lambda found: (found[0].start, found[0].end, found[0].path))
         read, end = self._known.span(number), self._known.end(number)
-        # Where less lies than was read, the last file shows it.
+        # If the partition ends before what was read, the last file shows it.
         is_less = bool(there) and there[-1][0].end < end
         if not is_less:
             self._check_last(number, [file for file, _ in there])
@@ -132,7 +132,7 @@ class _Discovery:
         return DiscoveredPartition(number, files, read, unread)
 
     def _facts(self, file: NamedFile) -> FileFacts | None:
-        """What a file holds; None and a finding if that cannot be found out."""
+        """What a file holds. None and a finding if that cannot be found out."""
         try:
             with self._store.open(file.uri) as source:
                 facts = open_landed(self._stream, source, file.start).facts()
@@ -198,7 +198,7 @@ class _Discovery:
             )
 
     def _check_last(self, number: int, files: Sequence[InputFile]) -> None:
-        """That no other file has offsets of the one that was read last: its records would be others."""
+        """Checks that no other file has offsets of the last read one: its records would be different ones."""
         last, partition = self._known.last.get(number), StreamPartition(self._stream.name, number)
         if last is None:
             return
@@ -248,7 +248,7 @@ class _Discovery:
             one = max(one, other, key=lambda file: file.end)
 
     def _columns(self, files: Sequence[tuple[NamedFile, FileFacts]]) -> Evolution:
-        """The columns of all files with records, with findings for what does not fit."""
+        """The columns of all files with records. Adds findings for those that do not fit."""
         stream = self._stream
         known = self._known
         evolution = Evolution(known.columns, known.required, frozenset((stream.key, stream.offset)), self._casts())
@@ -268,7 +268,7 @@ class _Discovery:
         return evolution
 
     def _casts(self) -> dict[str, str]:
-        """The columns that are read as other types, by DuckDB's names of these."""
+        """The columns that are cast, with DuckDB's names of their types."""
         casts = {name: type_named(kind) for name, kind in self._stream.casts.items()}
         for name in (name for name, kind in casts.items() if kind is None):
             what = f"column {name!r} is to be cast to {self._stream.casts[name]!r}, which is no type"
@@ -308,5 +308,5 @@ class _Discovery:
 
 
 def _content(file: InputFile) -> tuple[str, int, str]:
-    """What is the same of a file that was moved as it is."""
+    """What stays the same if a file is moved unchanged."""
     return file.path.rpartition("/")[2], file.size, file.etag

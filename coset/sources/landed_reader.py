@@ -1,6 +1,6 @@
-"""Landed files as a task reads them: the planned ones, part by part, and none that changed before.
+"""Landed files as a task reads them: the planned ones, part by part, unchanged since planning.
 
-That none changed while it was read is seen at the audit, by one listing for all tasks.
+The audit checks that none changed while it was read, by one listing for all tasks.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ _UNREAD = "the file cannot be read"
 
 @dataclass(frozen=True, slots=True)
 class _Pinned:
-    """A file, open, as it was when the batch was planned."""
+    """An open file, as it was planned."""
 
     file: InputFile
     landed: LandedFile
 
 
 class LandedReader:
-    """A stream's landed files that an order names.
+    """Reads the landed files of a stream that an order names.
 
-    Raises Refused, with all findings, if a file is not as it was when the batch was planned, and Unreachable if the
-    store does not give it.
+    Raises Refused, with all findings, if a file changed since planning, and Unreachable if the store does not answer.
     """
 
     def __init__(self, ordered: OrderedStream, files: Files, pipeline: str) -> None:
@@ -58,7 +57,8 @@ class LandedReader:
         return not any(pinned for _, pinned in self._pinned)
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The planned types, as the first file has them if it does, dictionaries decoded; keys, offsets as landed."""
+        """The planned types, as in the first file where it has the column, dictionaries decoded. Keys and offsets are
+        as landed."""
         written = self._first_schema
         landed = {column.name for column in columns_of(written).columns if self._columns.get(column.name) == column}
         landed |= {self._declared.key, self._declared.offset}
@@ -117,7 +117,7 @@ class LandedReader:
                 ) from error
 
     def _evolved(self, records: pa.RecordBatch, types: pa.Schema, file: InputFile) -> pa.RecordBatch:
-        """The records with all columns that are wanted, null where the file lacks one, and of the planned types."""
+        """The records with all requested columns in the planned types, null where the file lacks one."""
         if records.schema.names == types.names and not any(map(self._differs, records.schema, types)):
             return records
         there = set(records.schema.names)

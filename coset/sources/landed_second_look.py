@@ -1,4 +1,4 @@
-"""A second look: what lies in the gaps of a landed stream, by the names of its files now."""
+"""A second look: files that begin in the gaps of a landed stream now."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def files_in(
 
 
 def _there(stream: Stream, source: str, planned: PlannedPartition, gaps: Sequence[Span]) -> Iterator[Found]:
-    """The objects from the first gap of a partition to its last, and maybe others."""
+    """The objects from the first gap of a partition to its last, perhaps with others."""
     store, number = store_at(source), planned.partition
     if stream.lies_by is Layout.TIME:
         return folders_of(stream).objects_in(store, number)
     digits = digits_of(file.path for file in planned.files) or 10
     after = key_before(stream.name, number, gaps[0].start, digits)
     last = key_before(stream.name, number, gaps[-1].end, digits)
-    # Of names with more digits it says only where they begin.
+    # For names with more digits it only gives where they begin.
     ends = last if last.endswith(f"{gaps[-1].end:0{digits}}") else None
     return listed_between(store, folder(stream.name, number), after, ends)

@@ -1,6 +1,6 @@
-"""Landing: rows of one's own, written as a sink of Kafka Connect would write them, to try a pipeline on.
+"""Landing of your own rows as Kafka Connect's sink would write them, to try a pipeline.
 
-A real source needs none of this: whoever fills it lands it.
+A real source is filled by others.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parque
 
 
 def read_rows(file: Path, stream: Stream) -> pa.Table:
-    """The rows of a file, by the ending of its name; the key has the type that the stream's keys have.
+    """The rows of a file, read by its ending. The key has the type of the stream's keys.
 
-    Raises Refused if the file cannot be read, or has no such key.
+    Raises Refused if the file cannot be read or has no such key.
     """
     key_type = _KEY_TYPES[stream.key_format]
     try:
@@ -68,12 +68,12 @@ def read_rows(file: Path, stream: Stream) -> pa.Table:
 
 
 def land(stream: Stream, rows: pa.Table) -> Sequence[OffsetRange]:
-    """Write rows behind those that have landed, each in the partition of its key; gives what is new.
+    """Write rows behind those that landed, each into the partition of its key. Returns the new ranges.
 
-    Records without a key go to all partitions in turn, as those of Kafka's producers do.
+    Records without a key go to all partitions in turn, as with Kafka's producers.
 
-    Raises Refused for a stream that is not landed as Parquet in folders of its partitions, or of whose keys nobody
-    knows where they lie; Conflict if somebody else lands it at the same moment.
+    Raises Refused for a stream that is not landed as Parquet in partition folders, or whose placement is unknown;
+    Conflict if another process lands it at the same moment.
     """
     _check(stream)
     folders, partitions = folders_of(stream), pa.array(_partitions(stream, rows[stream.key]), pa.int32())
@@ -93,9 +93,9 @@ def _partitions(stream: Stream, keys: pa.ChunkedArray) -> Sequence[int]:
 
 
 def _end(stream: Stream, folders: Folders, partition: int) -> int:
-    """The offset behind all that has landed of a partition."""
+    """The log end offset of a partition."""
     found = (each.entry.key for each in folders.objects_in(store_at(stream.source), partition))
-    # Keys are listed in the order of the offsets in them.
+    # Keys sort by offset.
     files = [(name.start, key) for key in found if (name := folders.parse(key))]
     if not files:
         return 0

@@ -1,4 +1,4 @@
-"""Layouts: in which folders the files of a stream lie, how they are named, and what has to be listed of them."""
+"""Layouts: the folders and names of a stream's files, and what to list to find them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from partitioning.values import replace
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What a file's name says; `folder` is the partition whose folder it lies in, if it lies in one's."""
+    """What a file's name gives. `folder` is the partition of its folder, if the folder is one's."""
 
     stream: str
     partition: int
@@ -29,24 +29,24 @@ class FileName:
 class Folders(Protocol):
     """The folders of a stream."""
 
-    # How the keys of all files begin.
+    # The prefix of all keys.
     prefix: str
-    # How a name has to be.
+    # The pattern of names.
     wanted: str
-    # Whether listing what is new shows all that is there.
+    # Whether listing new files lists everything.
     shows_all: bool
 
     def parse(self, key: str) -> FileName | None:
         """What a key says; None if it cannot be read."""
 
     def listed(self, store: Store, starts: Mapping[str, str]) -> Iterator[Found]:
-        """The objects that may be new; `starts` names for folders of partitions the key after which those are."""
+        """The objects that may be new. For folders of partitions, `starts` gives the key after which new ones are."""
 
     def objects_in(self, store: Store, partition: int) -> Iterator[Found]:
-        """All objects of one partition, and maybe others."""
+        """All objects of one partition, perhaps with others."""
 
     def planned(self, store: Store, partitions: Sequence[PlannedPartition]) -> Iterator[Found]:
-        """The planned files that are there, and maybe others; a partition may be planned several times."""
+        """The planned files that exist, perhaps with others. A partition may be planned several times."""
 
 
 def folders_of(stream: Stream) -> Folders:
@@ -61,17 +61,17 @@ def folders_of(stream: Stream) -> Folders:
 
 
 def formats_of(stream: Stream, key: str) -> Iterator[Format]:
-    """The formats in which a file of the stream may have this key."""
+    """The formats that may have a file of this key."""
     for written_as in (Format.PARQUET, Format.AVRO, Format.JSON):
         if folders_of(replace(stream, format=written_as)).parse(key):
             yield written_as
 
 
 def may_hold_records(stream: Stream, key: str) -> bool:
-    """Whether an object below a stream's folder is meant to be a file of it.
+    """Whether an object below a stream's folder counts as a file of it.
 
-    A key that ends in a slash is a folder's marker. What jobs leave beside their files has a name that begins with `_`
-    or `.`, or lies in such a folder: `_SUCCESS`, `_temporary/…`, `.….crc`.
+    A key that ends in a slash marks a folder. Jobs leave objects whose name, or a folder's name, begins with `_` or
+    `.`: `_SUCCESS`, `_temporary/…`, `.….crc`.
     """
     *within, name = key.removeprefix(f"{stream.name}/").split("/")
     beside = any(part.startswith(("_", ".")) for part in within)
@@ -79,7 +79,7 @@ def may_hold_records(stream: Stream, key: str) -> bool:
 
 
 class PartitionFolders:
-    """A folder for each partition, which is listed from where it was read up to."""
+    """A folder for each partition, listed from the position read so far."""
 
     shows_all = False
 
@@ -111,9 +111,9 @@ class PartitionFolders:
 
 
 class TimeFolders:
-    """Folders of hours or days, whatever they are called, each with files of any partition.
+    """Folders of hours or days with any names, each with files of any partition.
 
-    A record may come late, into a folder of long ago, so all of them are listed.
+    A late record may go into any old folder, so all are listed.
     """
 
     shows_all = True

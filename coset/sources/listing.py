@@ -1,4 +1,4 @@
-"""Listing: what lies in the folders of a stream's partitions, from where each was read up to."""
+"""Listing: the objects in a stream's partition folders, from the position read so far."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from partitioning.documents.store import Found, Store
 
-# A request takes about as long as the keys that it may find in vain.
+# A request costs about as much as this many keys listed in vain.
 _FEW = 100
 _DIGITS = re.compile(r"\+([0-9]+)\.[^/]*$")
 
 
 def listed(store: Store, stream: str, starts: Mapping[str, str]) -> Iterator[Found]:
-    """The objects in the folders of all partitions; in those that `starts` names, what lies behind that key.
+    """The objects in all partition folders; in those that `starts` names, only those behind that key.
 
-    What was read is jumped over wherever a request ends in it, and keys that are jumped over later cost time too. So
-    requests ask for few keys at first, and for more and more (up to 1,000) as long as they end in what is new or reach
-    over all of a partition that was read. There are never many more of them than partitions, or than it takes to list
-    all that is new; and of what was read, fewer keys than `_FEW` for each.
+    A new request skips what was read. Keys listed in vain cost time too, so requests ask for few keys at first, then
+    for more (up to 1,000) while they end among new keys or pass whole partitions. There are about as many requests as
+    partitions, or as listing the new files takes, and each wastes fewer than `_FEW` keys.
     """
     after, keys = starts.get(folder(stream, 0), ""), _FEW
     while True:
@@ -39,7 +38,7 @@ def objects_in(store: Store, stream: str, partition: int) -> Iterator[Found]:
 
 
 def listed_between(store: Store, prefix: str, after: str = "", last: str | None = None) -> Iterator[Found]:
-    """The objects whose keys start with a prefix, behind one key and up to another."""
+    """The objects with a prefix, behind one key and up to another."""
     more = True
     while more:
         page = store.page(prefix, after)
@@ -51,17 +50,17 @@ def listed_between(store: Store, prefix: str, after: str = "", last: str | None 
 
 
 def folders(stream: str) -> str:
-    """How the keys in all folders begin."""
+    """The prefix of the keys in all folders."""
     return f"{stream}/partition="
 
 
 def folder(stream: str, partition: int) -> str:
-    """How the keys in a partition's folder begin."""
+    """The prefix of the keys in a partition's folder."""
     return f"{folders(stream)}{partition}/"
 
 
 def digits_of(keys: Iterable[str]) -> int:
-    """To how many digits names fill up offsets, as far as these keys tell; 0 if they do not.
+    """To how many digits names pad offsets, as far as these keys show. 0 if they do not.
 
     >>> digits_of(["views/partition=0/views+0+0000001200.parquet", "views/partition=0/views+0+12000000000.parquet"])
     10
@@ -72,8 +71,8 @@ def digits_of(keys: Iterable[str]) -> int:
 def key_before(stream: str, partition: int, offset: int, digits: int) -> str:
     """A key behind which all files of a partition are listed that begin at an offset or later.
 
-    Names of so many digits sort by offset. Longer ones begin with another digit than 0, and lie among those of so many
-    digits that do so too.
+    Names with that many digits sort by offset. Longer ones do not begin with 0, and sort among the padded ones that do
+    not either.
 
     >>> key_before("views", 3, 1200, 10), key_before("views", 3, 2_000_000_000, 10)
     ('views/partition=3/views+3+0000001200', 'views/partition=3/views+3+1')

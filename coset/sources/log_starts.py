@@ -1,4 +1,4 @@
-"""Beginnings: where the records of streams begin now, looked at without what a plan knows."""
+"""Log start offsets: where streams begin now, read without regard to the plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partitioning.model.streams import Stream
 
 
 def earlier(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int]:
-    """The partitions that begin earlier than these offsets, and where. Raises Refused or Unreachable as discovery."""
+    """The partitions that begin before these offsets, and where. Raises Refused or Unreachable as discovery does."""
     match stream.origin:
         case LandedSource():
             found = _by_files(stream, beginnings)
@@ -28,7 +28,7 @@ def _by_files(stream: Stream, beginnings: Mapping[int, int]) -> Mapping[int, int
     named = NewFiles(stream, KnownStream()).find()
     if all(file.start >= beginnings.get(file.partition, file.start) for file in named):
         return {}
-    # A name tells no offset if the file is empty.
+    # The offset in the name does not count if the file is empty.
     (found,) = discover([stream])
     return {partition.partition: partition.beginning for partition in found.partitions if partition.files}
 

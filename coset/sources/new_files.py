@@ -1,4 +1,4 @@
-"""New files: those of a stream's landed files that may hold records which no batch has read, by their names."""
+"""New files of a landed stream: those whose names say that they may hold unread records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAND_AGAIN = "remove the file and land it again"
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file as its listing shows it; if it is as the last batch read it, it is `pinned`."""
+    """A file from a listing; `pinned` if it is as the last batch read it."""
 
     uri: str
     entry: Entry
@@ -32,7 +32,7 @@ class NamedFile:
 
 @dataclass(slots=True)
 class NewFiles:
-    """The new files of one stream, with `findings` for all that is no file of it."""
+    """The new files of one stream. `findings` has all that is no file of it."""
 
     stream: Stream
     known: KnownStream
@@ -45,10 +45,10 @@ class NewFiles:
         self._folders = folders_of(self.stream)
 
     def find(self) -> list[NamedFile]:
-        """Files that begin where a partition was read up to, or later; before that the file that was read last.
+        """Files that begin at the position read so far or later; before them, the file that was read last.
 
-        If that one is gone, was changed or is not known, the newest of those that are there comes in its place: it may
-        hold more.
+        If that file is gone, changed or unknown, the newest file before the position takes its place, as it may hold
+        more.
         """
         known, new, newest_read = self.known, dict[str, NamedFile](), dict[int, NamedFile]()
         keys = self._last_keys()
@@ -75,13 +75,13 @@ class NewFiles:
         return list(new.values())
 
     def _list_read(self, partition: int, newest: dict[int, NamedFile]) -> None:
-        """Look for the newest file of a partition that begins within what was read."""
+        """Find the newest file of a partition that begins within what was read."""
         for file in self._named(self._folders.objects_in(self._store, partition)):
             if file.start < self.known.committed(partition):
                 _keep_newest(newest, file)
 
     def _last_keys(self) -> Mapping[int, str]:
-        """The keys of the files that were read last, as far as they are named as files are now."""
+        """The keys of the files read last, if they are named as files are now."""
         source = f"{self.stream.source.rstrip('/')}/"
         keys = {number: file.path.removeprefix(source) for number, file in self.known.last.items()}
         return {number: key for number, key in keys.items() if self._folders.parse(key)}

@@ -1,4 +1,4 @@
-"""Parts that tasks left for later tasks, in an exchange or as a result: byte ranges of their files, in order."""
+"""Outputs of tasks for later tasks (exchanges, results, state): byte ranges of their files, in order."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from partitioning.model.leaving import POSITIONS, LeftPart
 from partitioning.model.order import POSITION, OrderedParts
 from partitioning.model.plan import StateInput
 
-# What is fetched at once, and how many requests ahead of what is read: all that is held in memory.
+# How much is fetched at once, and how many requests run ahead of the reader. This bounds memory.
 _CHUNK = 4 << 20
 _AHEAD = 4
 
 
 class PartsReader:
-    """The parts that an order names, partition by partition, in the order of the tasks that left them.
+    """Reads the parts that an order names, partition by partition, in the order of the tasks that wrote them.
 
-    Of state, `copies` may be there of this place. Raises Refused if a file is gone or is not the one that was left, and
-    Unreachable if the store does not give it.
+    `copies` is an optional local cache of state files. Raises Refused if a file is gone or was replaced, and
+    Unreachable if the store does not answer.
     """
 
     def __init__(self, ordered: OrderedParts, store: str, pipeline: str, copies: Copies) -> None:
@@ -75,7 +75,7 @@ class PartsReader:
             ) from error
 
     def _fetched(self, parts: Iterable[LeftPart], pool: ThreadPoolExecutor) -> Iterator[Iterator[bytes]]:
-        """The chunks of each part; they have to be read in order. So many are asked for ahead."""
+        """The chunks of each part, to be read in order. Some are requested ahead."""
         asked = deque[Future[bytes]]()
         ranges = [
             [(part, start, min(start + _CHUNK, part.end)) for start in range(part.start, part.end, _CHUNK)]
@@ -96,7 +96,7 @@ class PartsReader:
         def fetch() -> bytes | None:
             return self._store.get_part(part.path, start, end, part.etag)
 
-        # What tasks leave for each other is read once.
+        # The output of tasks is read once, so it is not cached.
         name = f"{self._store.root}/{part.path} {part.etag} {start} {end}"
         data = self._copies.get(name, fetch) if self._copies else fetch()
         if data is None:
@@ -114,7 +114,7 @@ class PartsReader:
 
 
 def _when_gone(ordered: OrderedParts, pipeline: str) -> tuple[Kind, Then]:
-    """What is said of a file that is gone, and what to do: state can be made anew."""
+    """The finding for a missing file, and what to do: lost state can be rebuilt."""
     if isinstance(ordered.read, StateInput):
         of = backfill_of(pipeline)
         return Kind.STATE_GONE, Restore(of[0] if of else pipeline)
@@ -122,12 +122,12 @@ def _when_gone(ordered: OrderedParts, pipeline: str) -> tuple[Kind, Then]:
 
 
 def left_schema(columns: pa.Schema) -> pa.Schema:
-    """What a file for later tasks holds: these columns, and the position of each row."""
+    """The columns of a file for later tasks: these, and each row's position."""
     return columns.append(pa.field(POSITION, pa.int64()))
 
 
 class _Chunks(io.RawIOBase):
-    """Chunks of bytes as one file."""
+    """A file made of chunks of bytes."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -1,4 +1,4 @@
-"""Pinned inputs: landed files as they were when a batch was planned, and what is said of those that are so no more."""
+"""Pinned inputs: whether landed files are as they were planned, and the findings if not."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from partitioning.model.streams import InputFile
 
 
 def restore(anew: Command) -> Then:
-    """What to do about a file that is not as it was planned; `anew` plans what reads it with the files of then."""
+    """The next step for a file that is not as planned. `anew` plans its readers again with today's files."""
     return "restore the file as it was planned, or land it again and ", anew
 
 
 def gone(file: InputFile, then: Then) -> Finding:
-    """That a file is not there."""
+    """The finding that a file does not exist."""
     return Finding(
         Kind.FILE_GONE, "the file is gone since the batch was planned", file.path, then, about(file=file.path)
     )
 
 
 def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None:
-    """That a file is another than the planned one, if it is."""
+    """The finding that a file is not the planned one, if so."""
     if (size, etag) == (file.size, file.etag):
         return None
     what = f"planned {file.size} bytes, etag {file.etag}, found {size} bytes, etag {etag}"
@@ -43,10 +43,10 @@ def changed(file: InputFile, size: int, etag: str, then: Then) -> Finding | None
 
 
 def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read: bool = False) -> Iterator[Finding]:
-    """What is not there any more as it was planned, wherever it lies. A stream may be given as several batches planned
-    it; `anew` plans them with what there is.
+    """Findings for all inputs that are no longer as planned. A stream may come once for each batch that planned it;
+    `anew` plans these again with what is there.
 
-    If they `were_read`, a topic may have lost since what its readers have seen there. Raises Unreachable if store or
+    If they `were_read`, a topic may have lost records since that its readers have seen. Raises Unreachable if store or
     brokers do not answer.
     """
     landed = dict[tuple[str, str], list[PlannedStream]]()
@@ -65,9 +65,8 @@ def not_as_planned(streams: Iterable[PlannedStream], anew: Command, *, were_read
 
 
 def _files_not_as_planned(planned: Sequence[PlannedStream], then: Then) -> Iterator[Finding]:
-    """The files that are not there as batches planned them of one stream, by one listing of its folders from the first
-    of them on."""
-    # What lies across the end of a batch is planned by two of them.
+    """The files of one stream that are not as batches planned them, by one listing from the first of them on."""
+    # A file across the end of a batch is planned by two batches.
     files = {file: file.path for stream in planned for partition in stream.partitions for file in partition.files}
     present = _listed(planned, set(files.values())) if files else {}
     for file, path in files.items():

@@ -1,4 +1,4 @@
-"""Readers: where a task gets the records of an input from, whatever kind of source that is."""
+"""Readers: the port by which a task reads an input, whatever its source."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some records of a partition, and `where` they lay; their offsets have to be in [first, end).
+    """Some records of a partition, and `where` they were read. Their offsets must be in [first, end).
 
-    Where only who reads can know how far that is, `reached` is the offset up to which all records were given by now.
+    If only the reader knows how far that is, `reached` is the offset up to which all records have been returned.
     """
 
     partition: int
@@ -27,7 +27,7 @@ class Batch:
     _known: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, name: Hashable, work_out: Callable[[], T]) -> T:
-        """What `work_out` gives, which is the same for all tasks that are given these records: it is called once."""
+        """The result of `work_out`, which is called once for all tasks that get these records."""
         if name not in self._known:
             self._known[name] = work_out()
         known: T = self._known[name]
@@ -35,14 +35,14 @@ class Batch:
 
 
 class Reader(Protocol):
-    """The records of the partitions that an order names, partition by partition, in their order there."""
+    """Reads the partitions that an order names, in its order."""
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to read."""
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The types of these columns, dictionaries decoded, if there is something to read."""
+        """The types of these columns, dictionaries decoded. Call it only if there is something to read."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[Batch]:
-        """All records with these columns, once. Raises Refused if a record is not there any more as it was planned."""
+        """All records with these columns, once. Raises Refused if a record is no longer there as planned."""

@@ -1,6 +1,6 @@
 """Objects in S3 for the libraries that read and write data: PyArrow and delta-rs.
 
-Both are told the same endpoint, credentials and region as boto3, from the usual AWS environment variables.
+Both get the endpoint, credentials and region of boto3, from the usual AWS environment variables.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ AGAIN = Repeat()
 _STORE = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
-# As often as boto3.
+# As many tries as boto3 makes.
 _TRIES = 4
-# What PyArrow and delta-rs say if the network or the store fails, and not what lies there.
+# What PyArrow and delta-rs say if the network or the store fails, rather than the object.
 _PASSING = re.compile(
     r"AWS Error (?:NETWORK_CONNECTION|INTERNAL_FAILURE|SERVICE_UNAVAILABLE|SLOW_DOWN|THROTTLING|REQUEST_TIMEOUT"
     r"|UNKNOWN \(HTTP status (?:5\d\d|429)\))"
@@ -36,16 +36,16 @@ _DENIED = re.compile(r"AWS Error (?:ACCESS_DENIED|UNKNOWN \(HTTP status 403\))|4
 
 
 def s3_filesystem() -> S3FileSystem:
-    """PyArrow's view of S3; paths are `bucket/key`, as `split` gives them, joined by a slash.
+    """PyArrow's S3 file system. Paths are `bucket/key`, the parts of `split` joined by a slash.
 
-    Without AWS_ENDPOINT_URL it is AWS itself, and without AWS_ACCESS_KEY_ID the machine's own role.
+    Without AWS_ENDPOINT_URL it is AWS. Without AWS_ACCESS_KEY_ID it uses the machine's role.
     """
     options: dict[str, object] = {
         "region": _region(),
         "connect_timeout": 5,
         "request_timeout": 60,
         "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_TRIES),
-        # A small file is one request then, instead of three.
+        # A small file then takes one request instead of three.
         "allow_delayed_open": True,
     }
     if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
@@ -61,7 +61,7 @@ def s3_filesystem() -> S3FileSystem:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Bucket and key of an S3 URI. Raises Refused if it is none.
+    """Bucket and key of an S3 URI. Raises Refused for anything else.
 
     >>> split("s3://landing/topics/flights")
     ('landing', 'topics/flights')
@@ -75,7 +75,7 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether an error of PyArrow's or delta-rs' is one of the way to the store, or of the store for now.
+    """Whether an error of PyArrow or delta-rs may pass: the network's, or the store's for now.
 
     >>> may_pass(OSError("AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response body."))
     True
@@ -86,14 +86,14 @@ def may_pass(error: Exception) -> bool:
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether an error of PyArrow's or delta-rs' is that the store does not accept who asks."""
+    """Whether an error of PyArrow or delta-rs says that the store denies access."""
     return _DENIED.search(_text(error)) is not None
 
 
 def store_error(
     error: Exception, what: str, where: str, then: Then, *, kind: Kind = Kind.FILE_UNREADABLE
 ) -> CosetError:
-    """An error of PyArrow's or delta-rs' as Coset's: Unreachable if it may pass; `then` is what to do if it stays."""
+    """An error of PyArrow or delta-rs as Coset's: Unreachable if it may pass. `then` is the next step if it stays."""
     said = f"{what}: {_text(error)[:500]}"
     if may_pass(error):
         return Unreachable(Finding(Kind.STORE_UNREACHABLE, said, where, AGAIN, about(asked=what, at=where)))
@@ -103,14 +103,14 @@ def store_error(
 
 
 def _text(error: Exception) -> str:
-    """An error on one line, without delta-rs' drawings, colours and thread frames."""
+    """An error on one line, without the decoration of delta-rs."""
     plain = re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error)).partition("\n   0: ")[0]
     return " ".join(plain.split())
 
 
 @contextmanager
 def reaching(what: str, where: str, then: Then) -> Iterator[None]:
-    """Raise what goes wrong in PyArrow as `store_error` says; that a file is not there is left to who asked for it."""
+    """Turns PyArrow's errors into those of `store_error`, except that a file is not found."""
     try:
         yield
     except FileNotFoundError:
@@ -120,12 +120,12 @@ def reaching(what: str, where: str, then: Then) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """The variables of this process that say where the store is and who asks: tasks elsewhere need them too."""
+    """The variables of this process that locate the store and grant access; tasks elsewhere need them too."""
     return {name: os.environ[name] for name in (*_STORE, *_REGIONS) if os.environ.get(name)}
 
 
 def storage_options() -> dict[str, str]:
-    """What delta-rs needs to reach the store."""
+    """The options by which delta-rs reaches the store."""
     options = {name: os.environ[name] for name in _STORE if os.environ.get(name)} | {"AWS_REGION": _region()}
     if options.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         options["AWS_ALLOW_HTTP"] = "true"

@@ -1,4 +1,4 @@
-"""Declared: what may be said of a stream or table, beside its name, key and partition count."""
+"""Declarations: all options of a stream or table beside its name, key and partition count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, 
 
 
 class Declared(TypedDict, total=False):
-    """What may be said of a stream or table.
+    """The options of a stream or table.
 
     source: where it lies, `s3://…`, `kafka://…` or a folder's whole path, if not where the pipeline's others do.
     key_format: how its producers serialise keys: string (unless given), long, int, double, uuid or bytes.
@@ -64,7 +64,7 @@ def stream_of(
     layout: str = Layout.PARTITION,
     schema: str | None = None,
 ) -> Stream:
-    """The stream that was declared. Raises Refused, with all findings, and TypeError for what cannot be said."""
+    """The declared stream. Raises Refused, with all findings, and TypeError for unknown options."""
     # Its own check says which words are none.
     words: Any = {"key_format": key_format, "null_keys": null_keys, "format": format, "layout": layout}
     stream = Stream(

@@ -1,7 +1,7 @@
-"""Flows: what a stream or step gives, and the steps that may follow it, each compiled to one SELECT.
+"""Flows: the output of a stream or step, and the steps that may follow it, each compiled to one SELECT.
 
-Expressions are DuckDB's SQL. They are checked against the discovered columns when a batch is planned. Joins
-and aggregates are always by the flow's key, so that no expression can break co-location.
+Expressions are DuckDB's SQL. Planning checks them against the discovered columns. Joins and aggregates always use the
+flow's key, so no expression can break co-location.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from partitioning.authoring.pipeline import Pipeline
 
 
-# How far times may be ahead of the day on which a batch is planned, unless a step says it.
+# By how much event times may exceed the day on which a batch is planned, unless a step sets it.
 AHEAD = timedelta(days=1)
 
 
 class Flow(Value, frozen=True):
-    """What a stream or step gives. `alias` is how SQL names it, `key` its key column, empty if it has none.
+    """The output of a stream or step. `alias` is its name in SQL, `key` its key column, empty if it has none.
 
-    A step has the name that it is given, else one from what it follows: `flights.filter`. A name that was
-    given is also the alias from there on. An `unfinished` flow has a row per key of each task (see `partial`).
+    A step has the name that the user gives it, otherwise one made from its input: `flights.filter`. A given name is
+    also the alias from there on. An `unfinished` flow has a row for each key of each task (see `partial`).
     """
 
     pipeline: Pipeline
@@ -59,9 +59,9 @@ class Flow(Value, frozen=True):
     def rekey(
         self, key: str, *, sql: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
     ) -> Flow:
-        """Go on by another key: the column `key`, or a new column of that name made by the expression `sql`.
+        """Use another key: the column `key`, or a new column of that name made by the expression `sql`.
 
-        Nothing moves here. Records move before a step that needs equal keys together, and only then.
+        Nothing moves here. Records move only before a step that needs equal keys together.
         """
         _refuse(bad_key(key, key_format, f"rekey of {self.step}"))
         columns = f"{sql} AS {quote(key)}, *" if sql else "*"
@@ -69,7 +69,7 @@ class Flow(Value, frozen=True):
         return self._step(Op.REKEY, select, expressions, name, key=key, key_format=key_format, rekeys=True)
 
     def repartition(self, partitions: int | None = None, *, hash: str = MURMUR2, name: str | None = None) -> Flow:
-        """Move the records, whether a step needs it or not: into `partitions` if given, by the hash of that name.
+        """Move the records even if no step needs it: into `partitions` if given, by the hash of that name.
 
         `hash` is `murmur2`, `java`, or the import path of a function that gives each key a number,
         `package.module:function` (Apex: stream codec).
@@ -115,10 +115,10 @@ class Flow(Value, frozen=True):
         return self._step(Op.AGGREGATE, sql, (columns, by) if by else (columns,), name, keyed=True)
 
     def cogroup(self, columns: str, *others: tuple[Flow, str], name: str | None = None) -> Flow:
-        """One row per key that any of the flows has, with each flow's aggregates: `columns` are this flow's.
+        """One row for each key of any flow, with the aggregates of each flow. `columns` are those of this flow.
 
-        `views.cogroup("count(*) AS views", (clicks, "count(*) AS clicks"))`. Each list of expressions sees its
-        own flow only, and gives null where that flow has no record of the key.
+        `views.cogroup("count(*) AS views", (clicks, "count(*) AS clicks"))`. Each list of expressions sees its own flow
+        only, and gives null where that flow has no record of the key.
         """
         flows = self._with([flow for flow, _ in others], Op.COGROUP)
         listed = (columns, *(text for _, text in others))
@@ -139,7 +139,7 @@ class Flow(Value, frozen=True):
         on: str | None = None,
         name: str | None = None,
     ) -> Flow:
-        """Join with one flow or several by the keys of all; `on` is a further condition, for the last to match.
+        """Join with one or several flows by their keys. `on` is a further condition, for the last flow.
 
         `columns` are SQL expressions over all flows by their aliases: `flights.dep_delay, planes.seats`.
         The result has this flow's key column and alias. `how` is inner, left or full.
@@ -153,10 +153,10 @@ class Flow(Value, frozen=True):
     def partial(
         self, columns: str, *, by: str | None = None, key_format: str = KeyFormat.STRING, name: str | None = None
     ) -> Flow:
-        """Aggregate what lies in each task: one row per value of the column `by`, or one row in all.
+        """Aggregate the records of each task: one row for each value of the column `by`, or one row for each task.
 
-        How many rows there are depends on the number of tasks, so nothing but `combine` may follow.
-        `key_format` is that of `by`, unless `by` is the flow's own key.
+        The number of rows depends on the number of tasks, so only `combine` may follow. `key_format` is that of `by`,
+        unless `by` is the flow's own key.
         """
         if same := by == self.key:
             key_format = self.key_format
@@ -171,9 +171,9 @@ class Flow(Value, frozen=True):
     ) -> Flow:
         """Aggregate the rows of each key to one, in columns of the same names and types (Apex: unifier).
 
-        As it may be applied to its own results, `fan_in` can bound how many parts are combined at once: more
-        are combined in levels. `running` goes on from what it gave in the batches before: a batch gives the rows of the
-        keys that it has, over all batches up to it.
+        The step may be applied to its own results, so `fan_in` can limit how many parts are combined at once; more are
+        combined in levels. With `running` it continues from its results of earlier batches: a batch gives the rows of
+        its keys, over all batches so far.
         """
         if fan_in is not None and fan_in < 2:
             raise Refused(
@@ -191,10 +191,10 @@ class Flow(Value, frozen=True):
         return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and Keeps(), fan_in=fan_in)
 
     def latest(self, by: str, *, name: str | None = None) -> Flow:
-        """The latest record of each key that this batch has, over all batches up to it: that with the greatest `by`.
+        """The latest record of each key of this batch, over all batches so far: the one with the greatest `by`.
 
-        `by` is an SQL expression, several in parentheses. Of records that are equal in it, that with the greatest
-        columns counts, so that it does not matter in which order they came.
+        `by` is an SQL expression, or several in parentheses. Of records equal in it, the one with the greatest columns
+        counts, so arrival order does not matter.
         """
         _refuse(cannot_keep(self, Op.LATEST, {}))
         row = quote(self.alias)
@@ -212,11 +212,12 @@ class Flow(Value, frozen=True):
         ahead: timedelta = AHEAD,
         name: str | None = None,
     ) -> Flow:
-        """Leave out records like one before: of the same key and `identity`, at a `time` no more than `within` away.
+        """Drop duplicates: records with the same key and `identity` as an earlier one, at a `time` no more than
+        `within` away.
 
-        Both are SQL expressions; records for which one of them is null all stay. What came is kept for so long as
-        `keep` before the latest time seen, twice `within` unless given: a record may come that much too late. A time
-        that is further `ahead` of the day on which the batch is planned, or infinite, is none.
+        Both are SQL expressions; records where one of them is null all stay. Records are remembered until they are
+        `keep` older than the latest time seen (twice `within` by default), so a duplicate may come that late. A time
+        that is infinite, or more than `ahead` after the day on which the batch is planned, does not count.
         """
         kept = keep or _twice(within)
         _refuse(cannot_keep(self, Op.DISTINCT, {"within": within, "keep": kept}))
@@ -237,13 +238,13 @@ class Flow(Value, frozen=True):
         ahead: timedelta = AHEAD,
         name: str | None = None,
     ) -> Flow:
-        """Join with another flow by the keys of both, where their times are no further apart than `within`.
+        """Join with another flow by key, where the times of both are at most `within` apart.
 
-        The two may come in different batches, in any order; the batch that brings the second one gives what joins.
-        `times` are SQL expressions, one for each flow. Records are kept for so long as `keep` before the latest time of
-        their flow that was seen, twice `within` unless given. A time that is further `ahead` of the day on which the
-        batch is planned, or infinite, is none: what has it joins nothing. `columns` are SQL expressions over both flows
-        by their aliases.
+        The two records may come in different batches, in any order; the batch that brings the second gives the row.
+        `times` are SQL expressions, one for each flow. Records are kept until they are `keep` older than the latest
+        time seen of their flow (twice `within` by default). A record whose time is infinite, or more than `ahead` after
+        the day on which the batch is planned, joins nothing. `columns` are SQL expressions over both flows by their
+        aliases.
         """
         flows = self._with([other], Op.JOIN, Join.INNER)
         kept = keep or _twice(within)
@@ -261,7 +262,7 @@ class Flow(Value, frozen=True):
         return replace(flow, alias=name or self.alias)
 
     def _recent(self, name: str, time: str, keep: timedelta, ahead: timedelta) -> Flow:
-        """The records of this batch, and those of earlier ones that are not older than that."""
+        """The records of this batch, and those of earlier batches that are not older than that."""
         keeps = recent_keeps(self._source, self.key, time, keep, ahead)
         flow = self._step(Op.RECENT, recent(self._source, time, ahead, name), (time,), name, keyed=True, state=keeps)
         return replace(flow, alias=self.alias)
@@ -277,15 +278,14 @@ class Flow(Value, frozen=True):
         partitionable: bool = True,
         name: str | None = None,
     ) -> Flow:
-        """Run a Python function on each task's Arrow table. `columns` are those that it gives, with DuckDB types.
+        """Run a Python function on the Arrow table of each task. `columns` declares its output, with DuckDB types.
 
-        `function` is one of a module, or its import path `package.module:function`. Without `key` it is
-        declared to leave each record its key; with it, `key` is the new key column. A function that is not
-        `partitionable` runs in one task.
+        `function` is a function of a module, or its import path `package.module:function`. Without `key`, it must leave
+        each record its key; with it, `key` is the new key column. A function that is not `partitionable` runs in one
+        task.
 
-        With `state`, the columns of what it keeps from batch to batch, the flow's key among them, it is given two
-        tables: the records of this batch, and what it kept of their keys. It returns two as well: rows, and what it
-        keeps of these keys from now on.
+        `state` declares the columns of its state, among them the flow's key. The function then gets two tables: the
+        records of this batch, and its state of their keys. It returns two: rows, and the new state of these keys.
         """
         findings = []
         if state is not None and self.key not in state:
@@ -326,9 +326,9 @@ class Flow(Value, frozen=True):
     ) -> Flow:
         """Run a function on Spark's DataFrames: of this flow, then of the others. `columns` are as for `process`.
 
-        All records of a key are in the DataFrames of one call, but one call may have those of several tasks, and which
-        depends on their number: the function must treat records by key only. Without `key` it is declared to give
-        records of keys that it was given. It runs where Spark is: not by the runner `local`.
+        All records of a key are in the DataFrames of one call. One call may get the records of several tasks, depending
+        on their number, so the function must treat records by key only. Without `key`, it must return keys that it got.
+        It needs Spark: the runner `local` refuses it.
         """
         findings = list(cannot_meet(Op.SPARK, Join.FULL, [self, *others])) if others else []
         flows = (self, *others)
@@ -348,7 +348,7 @@ class Flow(Value, frozen=True):
         sql: str,
         **more: Any,
     ) -> Flow:
-        """A step that is a function. Raises Refused with these findings and others."""
+        """A step that calls a function. Raises Refused with these findings and others."""
         where = f"{op} of {self.step}"
         kept, kept_format = (self.key, self.key_format) if key is None else (key, key_format)
         if key is not None:
@@ -392,19 +392,18 @@ class Flow(Value, frozen=True):
         lineage: bool = False,
         expect: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        """Publish the rows to a result table, with columns `_batch` and `_task` if they are to keep their `lineage`.
+        """Publish the rows to a result table. With `lineage` they have columns `_batch` and `_task`.
 
-        In mode `append` they come beside those that are there. In mode `upsert` the table has one row for each key,
-        the last that came; where the SQL condition `deletes` is true of that one, the key has none. In mode `replace`
-        the table has the rows of one batch. `expect` holds Great Expectations configurations, as plain data:
-        `{"type": …, "kwargs": {…}}`.
+        Mode `append` adds the rows. Mode `upsert` keeps one row for each key, the latest; where the SQL condition
+        `deletes` is true of it, none. Mode `replace` keeps the rows of one batch. `expect` holds Great Expectations
+        configurations as plain data: `{"type": …, "kwargs": {…}}`.
         """
         _refuse(cannot_write(self, check_name(table, "table"), mode, deletes))
         flow = self._upserted(f"{table}.upsert", deletes) if mode == Mode.UPSERT else self
         self.pipeline._write(table, flow, lineage, tuple(expect), Mode(mode))
 
     def _as_table(self, deletes: str | None, *, kept: bool) -> Flow:
-        """The latest records of a table, but for those that delete their key; they are the table's under its name."""
+        """The latest records of a table without those that delete their key, under the table's name."""
         flow = self
         if kept:
             sql, expressions = self._undeleted(deletes)
@@ -420,7 +419,7 @@ class Flow(Value, frozen=True):
         return f"SELECT * FROM {self._source} WHERE ({deletes}) IS NOT TRUE", (deletes,)
 
     def _upserted(self, name: str, deletes: str | None) -> Flow:
-        """A flow whose step keeps its rows, one of each key."""
+        """A flow whose step keeps its output, one row for each key."""
         step = next((step for step in self.pipeline.steps if step.name == self.step), None)
         if step and step.keeps_its_rows and deletes is None:
             return self
@@ -437,12 +436,12 @@ class Flow(Value, frozen=True):
 
     @property
     def _time(self) -> str:
-        """When a record of a flow was that is kept for a time."""
+        """The time of a record in a flow that is kept for a time."""
         return f"{quote(self.alias)}.{quote(TIME.name)}"
 
     @property
     def _new(self) -> str:
-        """Whether a record of a flow that is kept for a time is of this batch."""
+        """Whether a record is of this batch, in a flow that is kept for a time."""
         return f"{quote(self.alias)}.{quote(NEW)}"
 
     @property
@@ -450,7 +449,7 @@ class Flow(Value, frozen=True):
         return f"{quote(self.alias)}.{quote(self.key)}"
 
     def _with(self, others: Sequence[Flow], op: Op, how: str = Join.FULL) -> list[Flow]:
-        """This flow and the others. Raises Refused, with all findings, if `op` cannot bring them together."""
+        """This flow and the others. Raises Refused, with all findings, if `op` cannot combine them."""
         flows = [self, *others]
         _refuse(cannot_meet(op, how, flows))
         return flows
@@ -497,7 +496,7 @@ def _any(keys: Sequence[str]) -> str:
 
 
 def _joined(sides: Sequence[str], keys: Sequence[str], word: str, equal: str) -> str:
-    """The sides joined one after the other, each by its key to that of the sides before it."""
+    """The sides joined in turn, each by its key to the key of the sides before it."""
     text = sides[0]
     for number in range(1, len(sides)):
         before = _any(keys[:number]) if word == "FULL JOIN" else keys[0]
@@ -511,5 +510,5 @@ def _refuse(findings: Iterable[Finding]) -> None:
 
 
 def _twice(time: timedelta) -> timedelta:
-    """The time twice; one that is too long for that is refused as it is."""
+    """Twice the time; one that is too long to double is refused as it is."""
     return 2 * time if abs(time) < timedelta.max / 2 else time

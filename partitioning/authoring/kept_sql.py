@@ -1,8 +1,8 @@
-"""The SQL of steps that keep records for a time: what they give of a batch, and what they keep of it.
+"""The SQL of steps that keep records for a time: their output of a batch, and their state after it.
 
-Times are numbers of microseconds in the column `@time`, so that no expression of a pipeline meets it by chance. A time
-counts only if it is finite, and no more than so long `ahead` of the end of the day on which the batch was planned: one
-that jumps would be the latest for ever. A record whose time does not count is one without a time.
+Times are microseconds in the column `@time`, a name that no expression of a pipeline has by chance. A time counts only
+if it is finite and at most `ahead` after the end of the day on which the batch was planned; otherwise one wrong time
+would be the latest for ever. A record whose time does not count has no time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def recent_keeps(source: str, key: str, time: str, keep: timedelta, ahead: timed
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
-    """The records of this batch that are not like one before them, in it or of those that the step kept."""
+    """The records of this batch without duplicates, in it or among those that the step kept."""
     near, (time_, identity_, before) = within // _MICROSECOND, map(quote, (TIME.name, _IDENTITY, _BEFORE))
-    # Among records of one time, which counts must not depend on their order.
+    # Of records with the same time, the choice must not depend on their order.
     last = f'lag({time_}) OVER (PARTITION BY {quote(key)}, {identity_} ORDER BY {time_}, "@row")'
     named = f"SELECT *, {identity} AS {identity_}, {_numbered(time, ahead)} AS {time_} FROM {source}"
     kept = (
@@ -61,13 +61,13 @@ def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timede
 
 
 def _apart(source: str, key: str, time: str, ahead: timedelta) -> str:
-    """The key and time of the records that have a time which does not count."""
+    """The key and time of the records whose time does not count."""
     columns = f"{quote(key)} AS key, CAST(({time}) AS TIMESTAMP) AS time"
     return f"SELECT {columns} FROM {source} WHERE ({time}) IS NOT NULL AND {_numbered(time, ahead)} IS NULL"
 
 
 def _numbered(time: str, ahead: timedelta) -> str:
-    """A time as a number, null if it does not count. Of what is infinite DuckDB gives none."""
+    """A time as a number, null if it does not count. DuckDB gives null for infinite times."""
     number = f"epoch_us(CAST(({time}) AS TIMESTAMP))"
     most = f"coalesce(getvariable('{DAY_END}') + {ahead // _MICROSECOND}, {2**63 - 1})"
     return f"CASE WHEN {number} <= {most} THEN {number} END"

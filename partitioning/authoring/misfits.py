@@ -1,4 +1,4 @@
-"""Misfits: what keeps flows from being re-keyed, brought together or written."""
+"""Checks of steps: why flows cannot be re-keyed, combined or written."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def bad_key(key: str, key_format: str, where: str) -> Iterator[Finding]:
 
 
 def no_key(flow: Flow, where: str) -> Finding:
-    """That a flow without a key cannot be used so."""
+    """The finding that a flow needs a key for this."""
     return Finding(Kind.KEYS_DO_NOT_MEET, f"{flow.step} has no key", where, "rekey it first", about(step=flow.step))
 
 
 def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
-    """How many rows a partial flow has depends on the number of tasks; a combined one's do not."""
+    """The finding that a partial flow must be combined first, since its number of rows depends on the number of
+    tasks."""
     for flow in flows:
         if flow.unfinished and op is not Op.COMBINE:
             what = f"{flow.step} is partial: it has a row per key of each task"
@@ -55,7 +56,7 @@ def unfinished(op: Op | None, flows: Sequence[Flow]) -> Iterator[Finding]:
 
 
 def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
-    """What keeps flows from being brought together by `op`, a join of the kind `how` or another."""
+    """Why `op`, a join of the kind `how` or another, cannot combine flows."""
     where = f"{op} of {_and(flows)}"
     if how not in tuple(Join):
         yield Finding(Kind.DECLARATION, f"unknown join {how!r}", where, f"use {', '.join(Join)}", about(how=how))
@@ -74,7 +75,7 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
         yield from _unlike(flows, where)
     else:
         yield from (no_key(flow, where) for flow in flows if not flow.key)
-        # A function is given flows by their places, not by their names.
+        # A function gets flows by position, not by name.
         aliases = [flow.alias.lower() for flow in flows if op is not Op.SPARK]
         for alias in sorted({alias for alias in aliases if aliases.count(alias) > 1}):
             what = f"SQL cannot tell the flows apart: two are named {alias!r}"
@@ -82,7 +83,7 @@ def cannot_meet(op: Op, how: str, flows: Sequence[Flow]) -> Iterator[Finding]:
 
 
 def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[Finding]:
-    """What keeps a flow's records from being kept by key, for these times, by name: each as long as the one before."""
+    """Why a flow's records cannot be kept by key for these times (by name, each at least as long as the one before)."""
     where = f"{op} of {flow.step}"
     if not flow.key:
         yield no_key(flow, where)
@@ -107,7 +108,7 @@ def cannot_keep(flow: Flow, op: Op, times: Mapping[str, timedelta]) -> Iterator[
 
 
 def cannot_write(flow: Flow, table: str, mode: str, deletes: str | None) -> Iterator[Finding]:
-    """What keeps a flow from being written to a table in that mode."""
+    """Why a flow cannot be written to a table in that mode."""
     where = f"write of {flow.step}"
     if any(write.table == table for write in flow.pipeline.writes):
         yield Finding(

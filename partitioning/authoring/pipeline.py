@@ -1,4 +1,4 @@
-"""Pipelines: streams, the steps that follow them and the tables they end in, as a small logical graph."""
+"""Pipelines: a small logical graph of streams, steps and result tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from partitioning.values import replace
 
 T = TypeVar("T")
 
-# What was read, and up to where, is kept by a stream's name, which is that of its folder.
+# The position in a stream is kept under the stream's name, which is that of its folder.
 _DECLARE_ONCE = (
     "declare it once, any number of steps may follow it; to read it batch by batch and whole as well, "
     "land it a second time under another name"
@@ -32,7 +32,7 @@ _DECLARE_ONCE = (
 
 
 class Pipeline:
-    """A named logical graph. Steps are named by the user or from what they follow, never by a number.
+    """A named logical graph. Step names come from the user or from the step's input, never from a counter.
 
     >>> pipeline = Pipeline("delays", source="s3://landing/topics")
     >>> flights = pipeline.stream("flights", key="tailnum", partitions=12)
@@ -50,9 +50,9 @@ class Pipeline:
         schemes: Mapping[str, str] | None = None,
         partitioners: Mapping[str, PartitionerRef | str] | None = None,
     ) -> None:
-        """`source` is where the streams lie that name none of their own: `s3://…`, `kafka://…` or a folder's path.
+        """`source` is the default source of the streams: `s3://…`, `kafka://…` or a folder's path.
 
-        `scheme` is for all stages, `schemes` and `partitioners` are for one, by its name or that of a step in it.
+        `scheme` applies to all stages. `schemes` and `partitioners` apply to one, by its name or that of a step in it.
         A batch's settings override them. Raises Refused, with all findings.
         """
         findings: list[Finding] = []
@@ -103,11 +103,11 @@ class Pipeline:
         return tuple(self._writes.values())
 
     def with_partitions(self, counts: Mapping[str, int]) -> Pipeline:
-        """The same pipeline, its streams of other partition counts, by name: as topics were once."""
+        """The same pipeline with other partition counts, by stream name: as topics were once."""
         return self.with_streams(lambda stream: replace(stream, partitions=counts.get(stream.name, stream.partitions)))
 
     def with_streams(self, change: Callable[[Stream], Stream]) -> Pipeline:
-        """The same pipeline, its streams declared otherwise: as what `change` makes of them, names and keys apart."""
+        """The same pipeline with other declarations of its streams, made by `change`; names and keys stay."""
         other = copy(self)
         other._streams = {name: change(stream) for name, stream in self._streams.items()}
         return other
@@ -118,7 +118,7 @@ class Pipeline:
         return Graph(self.streams, self.steps, self.writes)
 
     def stream(self, name: str, *, key: str, partitions: int, **declared: Unpack[Declared]) -> Flow:
-        """Declare an input whose new records are read once, batch by batch. `Declared` has what else may be said."""
+        """Declare an input whose new records each batch reads once. `Declared` has all options."""
         return self._declare(stream_of(name, key, partitions, self.source, table=False, **declared))
 
     def table(
@@ -131,17 +131,17 @@ class Pipeline:
         kept: bool = False,
         **declared: Unpack[Declared],
     ) -> Flow:
-        """Declare an input of which the latest record of each key counts; if the SQL condition `deletes` is true of
-        that one, none does.
+        """Declare an input of which only the latest record of each key counts. If the SQL condition `deletes` is true
+        of it, the key has none.
 
-        Every batch reads all of it; or what is new, if it is `kept` from batch to batch as state of the step
-        `<name>.kept`. `Declared` has what else may be said.
+        Each batch reads it whole, or, if it is `kept`, only what is new: the rest is state of the step `<name>.kept`.
+        `Declared` has all options.
         """
         stream = stream_of(name, key, partitions, self.source, table=True, kept=kept, **declared)
         return self._declare(stream)._as_table(deletes, kept=kept)
 
     def flow(self, name: str) -> Flow:
-        """What the stream or step of that name gives. Raises Refused, with the names there are, if there is none."""
+        """The flow of the stream or step of that name. Raises Refused, with the known names, if there is none."""
         if name not in self._flows:
             listed = ", ".join(self._flows) or "none yet"
             raise Refused(
@@ -182,7 +182,7 @@ class Pipeline:
         self._writes[table] = Write(table, flow.step, flow.key, lineage, expectations, mode)
 
     def _once(self, flow: Flow) -> None:
-        # SQL takes names that differ in case only for one.
+        # SQL does not distinguish names by case.
         if flow.step.lower() in {name.lower() for name in self._flows}:
             what = f"two streams or steps are named {flow.step!r}"
             then = _DECLARE_ONCE if flow.step in self._streams else "give one of them another name="
@@ -191,7 +191,7 @@ class Pipeline:
 
 
 def _read(findings: list[Finding], read: Callable[..., T], *values: object) -> T:
-    """What `read` makes of the values; if it refuses them, for these reasons among others the caller will."""
+    """The values as read by `read`. Adds its findings to those of the caller, if it refuses them."""
     try:
         return read(*values)
     except Refused as refusal:

@@ -1,6 +1,6 @@
-"""Settings: how to plan, beside what. Which tasks there are, and in which groups, changes no result.
+"""Settings: how to plan. The number of tasks and their groups change no result.
 
-`limit` and `starts` do: they say which records a batch takes, and a table has a row per key and batch.
+`limit` and `starts` do: they choose the records of a batch, and a table has a row for each key and batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BALANCED_STICKY = "balanced-sticky"
 
 
 class PartitionerRef(Value, frozen=True):
-    """A partitioner: the import path of what makes it, and the keyword arguments that it is made with.
+    """A partitioner: the import path of its factory, and the factory's keyword arguments.
 
     >>> print(PartitionerRef("shop.parts:ByBytes", {"maximum": 30000}))
     shop.parts:ByBytes(maximum=30000)
@@ -39,16 +39,15 @@ class PartitionerRef(Value, frozen=True):
 
 
 class Settings(Value, frozen=True):
-    """What may be set for a pipeline without changing its code.
+    """What can be set for a pipeline without changing its code.
 
-    `scheme` holds for all stages, `schemes` for one: by its name or by that of a step in it. `partitioners`
-    are those of stages, named likewise; `fan_in` bounds a unifier's inputs, by combine step.
-    Tasks are grouped into `groups` task groups in each wave by `grouper`, a built-in name or an import path.
-    `limit` bounds the records that are taken from each stream partition. `starts` names, as `flights-3`, stream
-    partitions whose first batch begins later than their first offset. Offsets in `accept_loss` may be gone unread.
-    Steps in `begin_anew` begin with nothing if they are new or changed; those in `go_on` go on from what they kept if
-    something before them changed.
-    `allowance` says how many rows a batch may take away.
+    `scheme` applies to all stages, `schemes` to one, by its name or that of a step in it. `partitioners` are named
+    likewise. `fan_in` limits a unifier's inputs, by combine step. `grouper` (a built-in name or an import path) puts
+    the tasks of each wave into `groups` task groups. `limit` is the most records read of each stream partition.
+    `starts` names stream partitions (`flights-3`) whose first batch begins after their first offset. Offsets in
+    `accept_loss` may be lost. Steps in `begin_anew` begin without state if they are new or changed; steps in `go_on`
+    continue from their state although something before them changed. `allowance` limits the rows that a batch may
+    remove.
     """
 
     scheme: Scheme | None = None
@@ -109,9 +108,9 @@ class Settings(Value, frozen=True):
         take_away: Sequence[str] = (),
         base: Settings | None = None,
     ) -> Settings:
-        """Settings from what a command line or an Airflow form holds; what is not given there is that of `base`.
+        """Settings from a command line or an Airflow form. What these do not set is that of `base`.
 
-        A scheme is for all stages, or for one as `name=scheme`:
+        A scheme applies to all stages, or to one as `name=scheme`:
 
         >>> settings = Settings.parse(scheme=["cogroup", "flights+planes=elastic(2)"], base=Settings(groups=3))
         >>> str(settings.scheme), str(settings.schemes["flights+planes"]), settings.groups
@@ -149,7 +148,7 @@ Parser = Callable[[Any, str], Any]
 
 
 def _taken(parser: Parser, value: Any, place: str, findings: list[Finding]) -> Any:
-    """What the parser makes of a value; None, and its findings among `findings`, if it is refused."""
+    """The parsed value. None if the parser refuses it; its findings go to `findings`."""
     try:
         return parser(value, place)
     except Refused as refusal:
@@ -231,7 +230,7 @@ def _starts(value: Any, place: str) -> dict[str, int]:
 
 
 def _table(parsers: Mapping[str, Parser]) -> Parser:
-    """A parser of tables with these keys, none of them needed."""
+    """A parser of tables with these keys, all optional."""
 
     def parse(value: Any, place: str) -> dict[str, Any]:
         findings: list[Finding] = []
@@ -252,7 +251,7 @@ def _table(parsers: Mapping[str, Parser]) -> Parser:
 
 
 def _named(table: Parser) -> Parser:
-    """A parser of tables by a name that the user gave."""
+    """A parser of tables keyed by names that the user chose."""
 
     def parse(value: Any, place: str) -> dict[str, Any]:
         taken: dict[str, Any] = _table(dict.fromkeys(_mapping(value, place), table))(value, place)

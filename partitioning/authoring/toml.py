@@ -1,4 +1,4 @@
-"""Settings as the text of a TOML file, for those that are made by a program."""
+"""Settings as a TOML file, for settings that a program makes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(settings: Settings) -> str:
-    """What `Settings.read` reads back as these settings.
+    """The text that `Settings.read` reads as these settings.
 
     >>> print(to_toml(Settings(groups=4, starts={"views-0": 21}, fan_in={"totals": 8})), end="")
     groups = 4
@@ -30,7 +30,7 @@ def to_toml(settings: Settings) -> str:
     lines = [f"{name} = {value(what)}" for name, what in _for_all(settings)]
     named = (*settings.schemes, *settings.partitioners, *settings.fan_in)
     for name in dict.fromkeys(named):
-        # Only a step has a fan-in; all else may be under either, but not one name under both.
+        # Only a step has a fan-in. All else may be under either, but one name must not be under both.
         kind = "steps" if name in settings.fan_in else "stages"
         lines += ["", f"[{kind}.{key(name)}]", *(f"{what} = {value(of)}" for what, of in _of(settings, name))]
     return "\n".join(lines) + "\n"
@@ -88,7 +88,7 @@ def _for_all(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:
-    """What is set for one stage or step."""
+    """The settings of one stage or step."""
     if name in settings.schemes:
         yield "scheme", str(settings.schemes[name])
     if name in settings.partitioners:
@@ -100,5 +100,5 @@ def _of(settings: Settings, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _text(text: str) -> str:
-    # JSON's strings are TOML's, but for one character that JSON leaves as it is.
+    # JSON strings are TOML strings, except for one character that JSON does not escape.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -61,7 +61,7 @@ def run_orders(
 ) -> list[TaskReceipt]:
     """Run the orders of tasks of one stage, as `run_order`: what several of them read is read once, for all of them.
 
-    Of state, `copies` may be there, if they are given.
+    `copies` is an optional local cache of state files.
     """
     started, place = time.monotonic(), TaskEnvironment(Files(), copies or Copies(None))
     with task_folder() as temp:

@@ -53,7 +53,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Tree:
     if parsed["error"]:
         raise Refused(_unfit(parsed["error_message"], text))
     if len(parsed["statements"]) != 1 or parsed["statements"][0]["node"]["type"] != "SELECT_NODE":
-        raise Refused(_unfit("this is more than expressions", text))
+        raise Refused(_unfit("only a list of SELECT expressions is allowed here", text))
     # What is written after a comment is no token.
     if duckdb.tokenize(f"{text},")[-1][0] != len(text.encode()):
         raise Refused(

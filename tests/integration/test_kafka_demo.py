@@ -41,6 +41,6 @@ def test_the_demo_gives_the_same_result_from_a_broker(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (
         "The same result from the broker as from landed files (`make demo`): "
-        "of 4,043 aircraft, 0 have a figure that differs from the raw data's."
+        "0 of 4,043 aircraft differ from the raw data."
     ) in done.stdout
     assert "112,441 records in" in done.stdout

@@ -273,7 +273,7 @@ def test_what_a_broker_does_not_allow_is_refused(
     topic = new_topic(kafka, 1)
     produce(kafka, topic, views(["a"]))
     deny(kafka, topic, operation)
-    with pytest.raises(Refused, match=r"the broker does not accept who asks \(TOPIC_AUTHORIZATION_FAILED\)"):
+    with pytest.raises(Refused, match=r"the broker denied access \(TOPIC_AUTHORIZATION_FAILED\)"):
         published(store, counted(kafka, topic, 1), tmp_path)
 
 

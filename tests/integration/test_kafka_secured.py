@@ -176,8 +176,8 @@ def test_what_cannot_be_right_is_refused_at_once_and_by_what_to_do_next(
     ref, _ = steps.plan(made, store.root)
     assert ref is not None
     for wrong, kind, what, then in (
-        ({"sasl.password": PASSWORD[1:]}, Refused, "does not accept who asks (_AUTHENTICATION)", "check the cred"),
-        ({"sasl.username": "stranger"}, Refused, "does not accept who asks (_AUTHENTICATION)", "check the cred"),
+        ({"sasl.password": PASSWORD[1:]}, Refused, "denied access (_AUTHENTICATION)", "check the cred"),
+        ({"sasl.username": "stranger"}, Refused, "denied access (_AUTHENTICATION)", "check the cred"),
         ({"ssl.ca.location": str(certificate)}, Refused, "the broker's certificate, or that", "ssl.ca.location"),
         ({"ssl.ca.location": "/nowhere"}, Refused, "property 'ssl.ca.location' is not acc", "as librdkafka documents"),
         ({"security.protocol": "PLAINTEXT"}, Unreachable, "_TIMED_OUT", "security.protocol in the file"),

@@ -1,4 +1,4 @@
-"""Taking up a batch: the stored plan counts, whoever asks, however often, whatever is asked for."""
+"""Taking up a batch: the stored plan is used, whatever is requested, however often, by whomever."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_open_batch_keeps_its_plan_whatever_else_is_asked_for_and_says_so(sto
     first = take_up(pipeline(store.root), store)
     again = take_up(pipeline(store.root), store, Settings.parse(scheme="tasks(3)", groups=4, limit=1))
     assert again.plan == first.plan
-    assert again.sentence.endswith("the stored plan counts, not the scheme and groups and limit asked for")
+    assert again.sentence.endswith("the stored plan is used, the requested scheme and groups and limit ignored")
 
 
 def test_a_decided_batch_is_taken_up_until_its_publication_is_finished(store: Store) -> None:
@@ -130,7 +130,7 @@ def test_settings_that_a_stored_plan_does_not_follow_are_named_each(store: Store
         grouper="round-robin",
     )
     again = take_up(pipeline(store.root), store, asked)
-    assert again.sentence.endswith("not the scheme and partitioner and grouper asked for")
+    assert again.sentence.endswith("the requested scheme and partitioner and grouper ignored")
     same = take_up(pipeline(store.root), store, Settings(schemes={"flights.select": Scheme.parse("tasks(3)")}))
     assert same.sentence == "Batch 0 is open: it is taken up again as it was planned"
 

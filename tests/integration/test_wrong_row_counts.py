@@ -165,7 +165,7 @@ def test_an_open_batch_says_that_it_was_not_asked_for(clicks: Clicks, store: Sto
     clicks.arrive([1])
     clicks.planned(totals)
     _, said = steps.plan(clicks.pipeline(totals), store.root, Settings.parse(take_away=["totals"]))
-    assert said.endswith("the stored plan counts, not the take-away asked for")
+    assert said.endswith("the stored plan is used, the requested take-away ignored")
 
 
 @caught_by(KEEP)

@@ -84,7 +84,7 @@ def test_what_a_broker_does_not_allow_is_refused_and_what_it_does_not_answer_may
     cluster = Cluster(KafkaSource(("broker:9092",)))
     denied = cluster.error(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "it cannot be read", "there")
     assert isinstance(denied, Refused)
-    assert "does not accept who asks (TOPIC_AUTHORIZATION_FAILED)" in denied.findings[0].what
+    assert "denied access (TOPIC_AUTHORIZATION_FAILED)" in denied.findings[0].what
     away = cluster.error(KafkaException(KafkaError(KafkaError._TRANSPORT)), "it cannot be read", "there")
     assert isinstance(away, Unreachable)
 

@@ -33,7 +33,7 @@ from partitioning.numbers import GROUPS, MINUTES
 
 
 class Input(StrEnum):
-    """Of which landed files a backfill runs its batches: those that they have read, or those that there are now."""
+    """Which landed files a backfill reads: those that its batches read, or those that exist now."""
 
     PLANNED = "planned"
     REPAIRED = "repaired"
@@ -43,9 +43,14 @@ class Input(StrEnum):
 def backfill(
     pipeline: Named,
     first: Annotated[int | None, typer.Option("--from", min=0, help="The first batch to run again.")] = None,
-    last: Annotated[int | None, typer.Option("--to", min=0, help="The last one; that alone, if not given.")] = None,
+    last: Annotated[
+        int | None, typer.Option("--to", min=0, help="The last batch to run again. By default, only this one.")
+    ] = None,
     cascade: Annotated[
-        bool, typer.Option("--cascade", help="All later ones too: they go on from what earlier ones keep.")
+        bool,
+        typer.Option(
+            "--cascade", help="Run all later batches too, because they continue from the state of earlier ones."
+        ),
     ] = False,
     store: StoreRoot = None,
     scheme: SchemeTexts = None,
@@ -55,34 +60,30 @@ def backfill(
     go_on: GoOn = None,
     given: Annotated[
         Input,
-        typer.Option("--input", help="repaired: of the files that hold the offsets now, not of those that were read."),
+        typer.Option("--input", help="repaired: read the files that hold the offsets now, not those that were read."),
     ] = Input.PLANNED,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the backfill.")] = "",
-    at_once: Annotated[
-        int | None, typer.Option("--groups-at-once", help="At most so many task groups at once.")
-    ] = None,
+    at_once: Annotated[int | None, typer.Option("--groups-at-once", help="Run at most N task groups at once.")] = None,
     window: Annotated[
         str | None,
         typer.Option(
             "--window", metavar="HOURS", help="When task groups may start: 22:00-06:00 Europe/Berlin, or UTC."
         ),
     ] = None,
-    live: Annotated[
-        int, typer.Option("--wait-for-live", help="Wait at most so many minutes for a live batch that is open.")
-    ] = 30,
-    pause: Annotated[int | None, typer.Option("--pause", help="Let the backfill of this number start no more.")] = None,
-    resume: Annotated[int | None, typer.Option("--resume", help="Go on with the backfill of this number.")] = None,
-    cancel: Annotated[
-        int | None, typer.Option("--cancel", help="Give the backfill of this number up, and remove its files.")
+    live: Annotated[int, typer.Option("--wait-for-live", help="Wait at most N minutes for an open live batch.")] = 30,
+    pause: Annotated[
+        int | None, typer.Option("--pause", help="Pause this backfill: no more task groups start.")
     ] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Only say what would be run. Stores nothing.")] = False,
+    resume: Annotated[int | None, typer.Option("--resume", help="Resume this backfill.")] = None,
+    cancel: Annotated[int | None, typer.Option("--cancel", help="Give up this backfill and remove its files.")] = None,
+    preview: Annotated[bool, typer.Option("--preview", help="Only show what would run. Stores nothing.")] = False,
     kind: RunnerOption = None,
     master: Master = "local[*]",
     memory: Memory = "1GB",
     docs: Docs = Path(".coset/docs"),
     as_json: AsJson = False,
 ) -> None:
-    """Run published batches again beside what is published, compare, and put the rows in place if they are the same."""
+    """Run published batches again beside the published data, compare, and swap the rows in if they are the same."""
     from coset.batches.backfills.pacing.hours import Hours
     from coset.cli import backfills
 
@@ -124,10 +125,10 @@ def backfill(
 def backfills(
     pipeline: Named,
     store: StoreRoot = None,
-    number: Annotated[int | None, typer.Option("--number", help="One backfill, and its comparison.")] = None,
+    number: Annotated[int | None, typer.Option("--number", help="Show this backfill and its comparison.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the backfills and which of them readers see; or show the comparison of one."""
+    """List the backfills and which of them readers see, or show the comparison of one."""
     from coset.cli import backfills
 
     backfills.listed(pipeline, root_of(store), number, as_json=as_json)
@@ -137,12 +138,12 @@ def backfills(
 def swap(
     pipeline: Named,
     number: Annotated[int, typer.Argument(help="The number of the backfill.")],
-    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that was looked at.")],
+    approve: Annotated[str, typer.Option("--approve", help="The digest of the comparison that you approve.")],
     store: StoreRoot = None,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of a backfill in the place of those that readers see: one commit for each table."""
+    """Replace the rows that readers see by those of a backfill: one commit for each table."""
     from coset.cli import backfills
 
     backfills.swap(pipeline, root_of(store), number, approve, why, as_json=as_json)
@@ -156,7 +157,7 @@ def undo(
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the swap.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take a backfill back: readers see the rows that there were before it."""
+    """Undo a backfill: readers see the rows of before it."""
     from coset.cli import backfills
 
     backfills.undo(pipeline, root_of(store), number, why, as_json=as_json)
@@ -164,7 +165,7 @@ def undo(
 
 @app.command(cls=Command)
 def gaps(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
-    """Name the offsets that no published batch holds, and the command that takes them."""
+    """List the offsets that no published batch holds, with the command that reads them."""
     from coset.cli import backfills
 
     backfills.gaps(pipeline, root_of(store), as_json=as_json)

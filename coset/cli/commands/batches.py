@@ -48,7 +48,7 @@ def plan(
     go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan the next batch and store the plan; an open batch keeps the plan that it has."""
+    """Plan the next batch and store the plan. An open batch keeps its plan."""
     from coset.cli import plans
 
     plans.make(
@@ -111,7 +111,7 @@ def diff(
     go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two plans: what changed, which keys change hands, and whether results stay the same. Stores nothing."""
+    """Compare two plans: what changed, which keys move, and whether results stay the same. Stores nothing."""
     from coset.cli import diff
 
     match plans:
@@ -142,9 +142,9 @@ def run(
     master: Master = "local[*]",
     memory: Memory = "1GB",
     docs: Docs = Path(".coset/docs"),
-    until_done: Annotated[bool, typer.Option("--all", help="Batch after batch, until nothing is left.")] = False,
+    until_done: Annotated[bool, typer.Option("--all", help="Run batch after batch until nothing is left.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Also a batch that waits, because its checks failed twice in the same way.")
+        bool, typer.Option("--again", help="Run a batch again whose checks failed twice in the same way.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -203,19 +203,19 @@ def schemes(
     store: StoreRoot = None,
     given: Annotated[
         list[str] | None,
-        typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare; may be given more than once."),
+        typer.Option("--scheme", metavar="[STAGE=]SCHEME", help="One more to compare. Repeatable."),
     ] = None,
     target_bytes: Annotated[
-        int, typer.Option("--target-bytes", help="The work that a task should have, in bytes read.")
+        int, typer.Option("--target-bytes", help="The target size of a task, in bytes read.")
     ] = 128_000_000,
     target_seconds: Annotated[
-        float | None, typer.Option("--target-seconds", help="The same in seconds, once a batch has shown its pace.")
+        float | None, typer.Option("--target-seconds", help="The target in seconds, once a batch has run.")
     ] = None,
     min_tasks: Annotated[int, typer.Option("--min-tasks", help="The fewest tasks to propose for a stage.")] = 1,
     max_tasks: Annotated[int, typer.Option("--max-tasks", help="The most tasks to propose for a stage.")] = 1000,
     settings: SettingsFile = None,
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write what is proposed to this file, for --settings to read.")
+        Path | None, typer.Option("--write", help="Write the proposal to this file, for --settings.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -234,13 +234,13 @@ def takeover(
         Path, typer.Argument(metavar="CHECKPOINTS", help="A file with what Samza's CheckpointTool printed.")
     ],
     streams: Annotated[
-        list[str] | None, typer.Option("--stream", help="A stream and its partition count: views=8. For each.")
+        list[str] | None, typer.Option("--stream", help="A stream and its partition count: views=8. Repeatable.")
     ] = None,
     pipeline: Annotated[
-        str | None, typer.Option("--pipeline", help="Instead: a pipeline, whose streams are held against them.")
+        str | None, typer.Option("--pipeline", help="Instead of --stream: a pipeline, to compare with its streams.")
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="The streams' system in Samza, if it has more.")
+        str | None, typer.Option("--system", help="The streams' system in Samza, if there are several.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -258,7 +258,7 @@ def report(
     docs: Docs = Path(".coset/docs"),
     as_json: AsJson = False,
 ) -> None:
-    """Show what became of a batch: of --batch, or of the newest."""
+    """Show the outcome of a batch: of --batch, or of the newest."""
     from coset.cli import batches
 
     batches.report(pipeline, root_of(store), batch, docs, as_json=as_json)
@@ -267,16 +267,16 @@ def report(
 @app.command(cls=Command)
 def state(
     pipeline: Named,
-    step: Annotated[str | None, typer.Argument(help="The step; without it, all that keep something.")] = None,
+    step: Annotated[str | None, typer.Argument(help="The step. Without it, all steps with state.")] = None,
     store: StoreRoot = None,
     batch: BatchNumber = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only what is kept of this key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only the state of this key.")] = None,
     parquet: Annotated[
         Path | None, typer.Option("--parquet", dir_okay=False, help="Write all rows to this file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a step keeps from batch to batch: as --batch left it, or the last published one."""
+    """Show the state of a step after --batch, or after the last published batch."""
     from coset.cli import state as shown
 
     shown.show_state(pipeline, root_of(store), step, batch, key, parquet, as_json=as_json)
@@ -289,7 +289,7 @@ def abandon(
     store: StoreRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the open batch: nothing of it is published, its records belong to the next plan."""
+    """Give up the open batch. Nothing of it is published; its records go into the next plan."""
     from coset.cli import batches
 
     batches.abandon(pipeline, root_of(store), why, as_json=as_json)
@@ -310,7 +310,7 @@ def replan(
     go_on: GoOn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the open batch and plan its records again, as the pipeline and its input are now."""
+    """Give up the open batch and plan its records again, with the current pipeline and input."""
     from coset.cli import batches
 
     asked = settings_of(

@@ -13,9 +13,9 @@ from coset.cli.output import Command
 
 @app.command(cls=Command)
 def demo(
-    home: Annotated[
-        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
-    ] = Path(".coset"),
+    home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
+        ".coset"
+    ),
 ) -> None:
     """Run the main job on real flights: an S3 server, three arrivals, three batches through Airflow and Spark."""
     from demo import demo
@@ -25,12 +25,12 @@ def demo(
 
 @app.command(cls=Command)
 def serve(
-    home: Annotated[
-        Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that everything is kept in.")
-    ] = Path(".coset"),
+    home: Annotated[Path, typer.Option("--home", envvar="COSET_HOME", help="The folder that holds everything.")] = Path(
+        ".coset"
+    ),
     airflow: Annotated[bool, typer.Option("--airflow", help="Airflow's scheduler and web page too.")] = False,
 ) -> None:
-    """Keep the demo's S3 server and a Spark server running, to look around and to run pipelines; Ctrl-C ends them."""
+    """Keep the demo's S3 server and a Spark server running until Ctrl-C."""
     from demo import demo
 
     demo.serve(home, airflow=airflow)

@@ -27,9 +27,9 @@ def land(
 @app.command(cls=Command)
 def rows(
     pipeline: Named,
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="One of its tables alone.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this table.")] = None,
     store: StoreRoot = None,
-    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many rows of each.")] = 10,
+    most: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Show at most N rows of each.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Show the first rows of the result tables."""

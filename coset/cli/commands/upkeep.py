@@ -17,10 +17,10 @@ from partitioning.numbers import DAYS
 def clean(
     pipeline: Named,
     store: StoreRoot = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the files of decided batches that no verdict names: of runs that were cut off, or came second."""
+    """Remove files of decided batches that no verdict names: those of interrupted and of duplicate runs."""
     from coset.cli import batches
 
     batches.clean(pipeline, root_of(store), dry_run=dry_run, as_json=as_json)
@@ -31,15 +31,17 @@ def compact(
     pipeline: Named,
     store: StoreRoot = None,
     keep_days: Annotated[
-        int, typer.Option("--keep-days", help="What tables were in so many days can still be read.")
+        int, typer.Option("--keep-days", help="Keep the table versions of the last N days readable.")
     ] = 7,
     across: Annotated[
         bool,
-        typer.Option("--across-batches", help="Files of several batches too: no backfill can exchange these then."),
+        typer.Option(
+            "--across-batches", help="Merge files of several batches too. No backfill can replace these afterwards."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put small files of the result tables together, and remove those that no version of the last days has."""
+    """Merge small files of the result tables, and remove files that no recent version has."""
     from coset.cli import batches
 
     batches.compact(pipeline, root_of(store), DAYS.check(keep_days, "--keep-days"), across=across, as_json=as_json)
@@ -54,7 +56,7 @@ def restore(
     memory: Memory = "1GB",
     as_json: AsJson = False,
 ) -> None:
-    """Make state anew that was lost, by running again the batches that left it. What is there stays as it is."""
+    """Rebuild lost state by running the batches again that wrote it. Existing state stays as it is."""
     from coset.cli import state
 
     state.restore(pipeline, root_of(store), runner(kind or RunnerKind.at(master), master, memory), as_json=as_json)
@@ -63,16 +65,16 @@ def restore(
 @app.command("hand-over", cls=Command)
 def hand_over(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
-    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the pipeline that is to have it.")],
+    to: Annotated[str, typer.Option("--to", metavar="PIPELINE", help="The name of the new owner.")],
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
     before: Annotated[
         str | None,
-        typer.Option("--from", metavar="PIPELINE", help="The pipeline that it belongs to, if it belongs to any."),
+        typer.Option("--from", metavar="PIPELINE", help="The current owner, if there is one."),
     ] = None,
     store: StoreRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a result table to another pipeline: only that one plans for it and publishes to it from then on."""
+    """Give a result table to another pipeline, which alone plans for it and publishes to it from then on."""
     from coset.cli import tables
 
     tables.hand_over(table, root_of(store), before, to, why, as_json=as_json)
@@ -81,12 +83,12 @@ def hand_over(
 @app.command("accept-changes", cls=Command)
 def accept_changes(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The name of a result table.")],
-    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version that is right.")],
+    up_to: Annotated[int, typer.Option("--up-to", metavar="VERSION", help="The last version to accept.")],
     why: Annotated[str, typer.Option("--why", help="The reason, kept in the table's log.")],
     store: StoreRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let the changes stay that others made to the rows of a result table: batches go on from there."""
+    """Accept the changes that others made to the rows of a result table. Batches continue from there."""
     from coset.cli import tables
 
     tables.accept_changes(table, root_of(store), up_to, why, as_json=as_json)
@@ -96,18 +98,16 @@ def accept_changes(
 def forget(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline has read.")],
-    partition: Annotated[int | None, typer.Option("--partition", min=0, help="This partition of it alone.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only this partition.")] = None,
     keep_offsets: Annotated[
         bool,
-        typer.Option(
-            "--keep-offsets", help="Only of which files or topic it was read: go on with what lies there now."
-        ),
+        typer.Option("--keep-offsets", help="Keep the position; forget only which files or topic were read."),
     ] = False,
     why: Annotated[str, typer.Option("--why", help="The reason, kept with the pipeline.")] = "",
     store: StoreRoot = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget how far a stream was read, so that it is read from its beginning when it is read next."""
+    """Forget how far a stream was read: the next batch reads it from its log start offset."""
     from coset.cli.ends import show_forget
 
     what = What.SOURCE if keep_offsets else What.POSITION

@@ -1,4 +1,4 @@
-"""Avro container files: the header says what columns there are, the head of each block how many records it holds."""
+"""Avro container files: the header has the columns, the head of each block its number of records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
 
 _LAND_AGAIN = "remove the file and land it again"
 _FETCHED = 4 << 20
-# Blocks are small; so many bytes of them become one batch.
+# Blocks are small; this many bytes of them become one batch.
 _BATCH_BYTES = 4 << 20
 
 
@@ -34,7 +34,7 @@ class AvroRows:
             return arrow_schema_of(file.writer_schema)
 
     def facts(self) -> FileFacts:
-        """By the heads of all blocks, and the offsets in the first and the last one."""
+        """Read from the heads of all blocks, and the offsets in the first and the last one."""
         columns = columns_of(self.schema)
         rows, first, last = 0, None, None
         for block in self._blocks():
@@ -68,7 +68,7 @@ class AvroRows:
             return [record[self._offset] for record in block]
 
     def _blocks(self) -> Iterator[Any]:
-        """All blocks, decompressed; their records are decoded by whoever wants them."""
+        """All blocks, decompressed. The caller decodes the records."""
         end = None
         with self._opened() as file:
             while True:
@@ -78,7 +78,7 @@ class AvroRows:
                     break
                 end = block.offset + block.size
                 yield block
-        # Where the head of a block is cut off, the library takes that for the end.
+        # The library takes a truncated block head for the end of the file.
         if end not in (None, self._source.size()):
             raise Unreadable("the file is truncated or no Avro: a block is cut off", _LAND_AGAIN)
 
@@ -97,7 +97,7 @@ class AvroRows:
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Raise what a damaged file makes the library raise, which may be nearly anything, as Unreadable."""
+    """Turn what the library raises for a damaged file, which may be nearly anything, into Unreadable."""
     try:
         yield
     except (OSError, MemoryError):

@@ -1,4 +1,4 @@
-"""Avro's types as Arrow has them."""
+"""Arrow types for Avro's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOGICAL = {
 
 
 def arrow_schema_of(written: Any) -> pa.Schema:
-    """The columns of a writer's schema, which is parsed. Raises Unreadable for types that SQL does not have."""
+    """The columns of a parsed writer's schema. Raises Unreadable for types that SQL does not have."""
     if not isinstance(written, dict) or written.get("type") != "record":
         what = f"its records are {_name(written)}, and records with columns are needed"
         raise Unreadable(what, "land records, by a transformation HoistField for instance")
@@ -42,10 +42,10 @@ def arrow_schema_of(written: Any) -> pa.Schema:
 
 
 class _Types:
-    """The types of a schema, of which some have names and are referred to by these."""
+    """The types of a schema. Named types can be referred to."""
 
     def __init__(self) -> None:
-        # None while the type is being looked at.
+        # None while the type is being built.
         self._named: dict[str, pa.DataType | None] = {}
 
     def field(self, name: str, column: str, written: Any) -> pa.Field:
@@ -93,7 +93,7 @@ class _Types:
 
 
 def _decimal(column: str, written: Any) -> pa.DataType:
-    """A decimal. Connect says 64 digits where it knows of no precision; values with more than ours are refused."""
+    """A decimal. Connect writes 64 digits if it knows no precision; values with more than ours are refused."""
     scale = written.get("scale", 0)
     if scale > _MOST_DIGITS:
         raise Unreadable(f"column {column!r} has {scale} digits behind the point", _OTHERWISE)

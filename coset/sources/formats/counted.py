@@ -1,4 +1,4 @@
-"""Counted offsets: records that do not have their offset get that in the file's name and those that follow."""
+"""Counted offsets: the file's name has the offset of the first record, and the others follow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partitioning.model.streams import Column
 
 
 class Counted:
-    """A file whose first record has the offset `first`, with a column of offsets."""
+    """A file whose first record has the offset `first`; it gets a column of offsets."""
 
     def __init__(self, file: LandedFile, offset: str, first: int) -> None:
         self._file = file
@@ -38,7 +38,7 @@ class Counted:
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
         offset, first = self._field.name, self._first
         names = set(self._file.schema.names)
-        # Records have to be there to be counted.
+        # To count records, they must be read.
         written = [name for name in columns if name in names] or self._file.schema.names[:1]
         for records in self._file.batches(written, start, end):
             if first >= end:

@@ -1,4 +1,5 @@
-"""JSON lines: one object a line, also under gzip. They do not say how many they are, so planning reads them all."""
+"""JSON lines: one object for each line, perhaps under gzip. Nothing gives the number of lines, so planning reads them
+all."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ from coset.sources.formats.landed_file import FileFacts, Unreadable, has_offsets
 
 _LAND_AGAIN = "remove the file and land it again"
 _CORRECT = "land the file again with that line corrected, or declare the column as it is written"
-# How much is fetched at once, and parsed.
+# How many bytes are fetched and parsed at once.
 _BLOCK = 4 << 20
 _LONGEST_LINE = 64 << 20
 _GZIP = b"\x1f\x8b"
 _NULL = re.compile(rb"^[ \t\r]*null[ \t\r]*$", re.MULTILINE)
-# A column that no record has: to see whether a line is an object at all.
+# A column that no record has, to see whether a line is an object at all.
 _NO_COLUMN = pa.schema([("\0", pa.null())])
 
 
 class JsonRows:
-    """A file of JSON lines with the columns of a schema, read block by block. Other columns are not looked at."""
+    """A file of JSON lines with the columns of a schema, read block by block. Other columns are ignored."""
 
     def __init__(self, source: pa.NativeFile, offset: str, schema: pa.Schema) -> None:
         self.schema = schema
@@ -36,7 +37,7 @@ class JsonRows:
         self._offset = offset
 
     def facts(self) -> FileFacts:
-        """By reading all lines with all columns, so that a file with a wrong value is not planned."""
+        """Reads all lines with all columns, so that no file with a wrong value is planned."""
         columns = columns_of(self.schema)
         rows, missing, firsts, lasts = 0, 0, list[int](), list[int]()
         known = has_offsets(columns, self._offset)
@@ -91,9 +92,9 @@ class JsonRows:
 
 
 def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """The records of whole lines. Raises ValueError, as Arrow's errors are, if one is not as declared."""
+    """The records of complete lines. Raises ValueError, as Arrow does, if one is not as declared."""
     block.isascii() or block.decode()
-    # Arrow takes it for an object somewhere, and dies of it in the first line.
+    # Arrow accepts it in some places, and crashes on it in the first line.
     if _NULL.search(block):
         raise ValueError("it is null")
     if not block.strip():
@@ -109,7 +110,7 @@ def _parsed(block: bytes, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) -> Unreadable:
-    """What is wrong with the first line of a block that cannot be read, and of which column."""
+    """The error in the first unreadable line of a block, and its column."""
     lines = block.split(b"\n")
     while len(lines) > 1:
         half = lines[: len(lines) // 2]
@@ -128,7 +129,7 @@ def _unreadable(block: bytes, schema: pa.Schema, line: int, error: Exception) ->
 
 
 def _said(line: bytes, schema: pa.Schema) -> str | None:
-    """What is said against a line; None if nothing is."""
+    """The error in a line. None if there is none."""
     try:
         _parsed(line, schema)
     except (pa.ArrowException, ValueError) as error:

@@ -17,7 +17,7 @@ from partitioning.model.streams import Column, Stream
 
 
 def declared_schema(stream: Stream) -> pa.Schema:
-    """The columns that are declared, and the offset, whose type goes without saying. All of them can be declared."""
+    """The declared columns and the offset, whose type is implied. All of them can be declared."""
     columns = [Column(name, type_named(kind) or kind) for name, kind in (stream.columns or {}).items()]
     if not stream.counted and stream.offset not in (stream.columns or {}):
         columns.append(Column(stream.offset, OFFSET_TYPE))
@@ -25,7 +25,7 @@ def declared_schema(stream: Stream) -> pa.Schema:
 
 
 def undeclarable(stream: Stream) -> Iterator[Finding]:
-    """The columns that are declared with types that do not exist, or that JSON has no values of."""
+    """The declared columns whose type does not exist or has no values in JSON."""
     for name, written in (stream.columns or {}).items():
         kind, where = type_named(written), f"stream {stream.name!r}"
         if kind is None:
@@ -48,7 +48,7 @@ def undeclarable(stream: Stream) -> Iterator[Finding]:
 
 
 def written_type(kind: pa.DataType) -> pa.DataType:
-    """The type by which a value is parsed: days, times of day and bytes are written as text.
+    """The type by which a value is parsed: dates, times of day and bytes are text in JSON.
 
     >>> str(written_type(pa.struct([("day", pa.date32()), ("count", pa.int64())])))
     'struct<day: string, count: int64>'
@@ -63,7 +63,7 @@ def written_type(kind: pa.DataType) -> pa.DataType:
 
 
 def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values as they were written, as values of this type. Raises ValueError, as Arrow's errors are, if one is none."""
+    """Converts values as written to this type. Raises ValueError, as Arrow does, if one does not fit."""
     if column.type == kind:
         return column
     if pa.types.is_binary(kind):
@@ -73,7 +73,7 @@ def converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _has_values(column: Column) -> bool:
-    """Whether values of a column are read from JSON as just what is declared."""
+    """Whether JSON values of a column are exactly what is declared."""
     schema = arrow_schema((column,))
     kind = schema.field(0).type
     nested_bytes = pa.types.is_nested(kind) and "binary" in str(kind)

@@ -1,4 +1,4 @@
-"""Landed files as discovery and tasks see them, whatever format they are in."""
+"""Landed files as discovery and tasks see them, in any format."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pyarrow as pa
 from coset.sources.file_columns import FileColumns
 from partitioning.model.streams import Column
 
-# Offsets are of this type, by DuckDB's name.
+# The type of offsets, by DuckDB's name.
 OFFSET_TYPE = "BIGINT"
-# Large enough that the work per batch does not count, small enough to stay near the processor.
+# Large enough to make the work for each batch negligible, small enough for the processor's cache.
 BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a file holds. `first` and `last` offset are None in a file without records, and where they are not known:
-    in one without a column of offsets, or with records that are `without_offset`."""
+    """What a file holds. `first` and `last` are None in a file without records, and where they are unknown: without a
+    column of offsets, or if records are `without_offset`."""
 
     columns: FileColumns
     rows: int
@@ -30,7 +30,7 @@ class FileFacts:
 
 
 class Unreadable(Exception):
-    """Raised for a file that can be fetched and not be read: what is wrong with it, and what to do."""
+    """Raised for a file that can be fetched but not read: what is wrong, and what to do."""
 
     def __init__(self, what: str, then: str) -> None:
         super().__init__(what)
@@ -45,18 +45,19 @@ class LandedFile(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that the file has, or that are declared."""
+        """The columns of the file, or the declared ones."""
 
     def facts(self) -> FileFacts:
-        """What it holds, by reading no more of it than is needed."""
+        """What it holds. Reads no more than that needs."""
 
     def batches(self, columns: Sequence[str], start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The records with those of these columns that it has, in their order.
+        """The records in their order, with those of these columns that it has.
 
-        Those with offsets outside [start, end) may be left out.
+        Records outside [start, end) may be left out.
         """
 
 
 def has_offsets(columns: FileColumns, offset: str) -> bool:
-    """Whether a file has this column of offsets. One that is missing or of another type is reported with others."""
+    """Whether a file has this column of offsets. One that is missing or has another type is reported with other
+    errors."""
     return Column(offset, OFFSET_TYPE) in columns.columns

@@ -1,4 +1,4 @@
-"""Opening: landed files by the format that their stream is declared in."""
+"""Opens landed files by the format of their stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _open(stream: Stream, source: pa.NativeFile) -> LandedFile:
 
 
 def endings(written_as: Format) -> str:
-    """How names of files in a format end, as a pattern."""
+    """The pattern of file name endings of a format."""
     match written_as:
         case Format.PARQUET:
             return r"(\.[a-z0-9]+)?\.parquet"  # the sink names the codec, too: .snappy.parquet

@@ -1,4 +1,4 @@
-"""Parquet files: the footer says what columns there are, and where to look for offsets."""
+"""Parquet files: the footer has the columns, and where offsets lie."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from coset.sources.formats.landed_file import BATCH_ROWS, FileFacts, has_offsets
 
 
 def open_parquet(source: pa.NativeFile, *, pre_buffer: bool = False) -> pq.ParquetFile:
-    """A Parquet file, whose pages are held against their checksums, where they have any, as they are read.
+    """Opens a Parquet file. Pages that have checksums are verified as they are read.
 
-    Reading raises OSError for a page that is not what was written.
+    Reading raises OSError for a damaged page.
     """
     return pq.ParquetFile(source, pre_buffer=pre_buffer, page_checksum_verification=True)
 
 
 class ParquetRows:
-    """A Parquet file, read row group by row group: that is all of it that is held in memory."""
+    """A Parquet file, read row group by row group to bound memory."""
 
     def __init__(self, source: pa.NativeFile, offset: str) -> None:
         self._source = source
@@ -33,7 +33,7 @@ class ParquetRows:
         return open_parquet(self._source).schema_arrow.remove_metadata()
 
     def facts(self) -> FileFacts:
-        """By the footer; if it has no statistics of offsets, by their column."""
+        """Read from the footer; without statistics of offsets, from their column."""
         parquet = open_parquet(self._source)
         columns = columns_of(parquet.schema_arrow.remove_metadata())
         rows = parquet.metadata.num_rows
@@ -57,7 +57,7 @@ class ParquetRows:
 
 
 def _statistics(parquet: pq.ParquetFile, column: str) -> tuple[int, int] | None:
-    """Smallest and largest value of a column as the footer has them; None if it does not."""
+    """Smallest and largest value of a column, from the footer. None if it has none."""
     groups = (_chunk(parquet, group, column) for group in range(parquet.metadata.num_row_groups))
     statistics = [chunk.statistics for chunk in groups if chunk is not None and chunk.num_values]
     if not all(found is not None and found.has_min_max and found.null_count == 0 for found in statistics):

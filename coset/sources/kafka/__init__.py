@@ -1,1 +1,1 @@
-"""Kafka itself as a source: topics are read from their brokers, in ranges that the plan fixes."""
+"""Kafka brokers as a source: topics are read in ranges that the plan fixes."""

@@ -1,4 +1,4 @@
-"""Avro schemas of values, and their fields as columns: those of landed files, but that UUIDs are text."""
+"""Avro schemas of values, and their fields as columns: as in landed files, but UUIDs are text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _THEN = "write values whose schema is a record of fields with one type each, whi
 
 
 class AvroSchema:
-    """A record's schema, as it is parsed, and its fields as columns. Raises Refused, with `where`, if it is none."""
+    """The parsed schema of a record, and its fields as columns. Raises Refused, with `where`, if it is invalid."""
 
     def __init__(self, text: str, where: str) -> None:
         try:
@@ -33,7 +33,7 @@ class AvroSchema:
 
 
 def _without_uuids(schema: Any) -> Any:
-    """The schema, by which UUIDs are read as the text that they are written as."""
+    """The schema that reads UUIDs as the text that they are."""
     match schema:
         case list():
             return [_without_uuids(one) for one in schema]

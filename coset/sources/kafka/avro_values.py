@@ -1,4 +1,4 @@
-"""Values that are Avro, each by the schema that it was written by, read as the columns that the plan fixes."""
+"""Avro values, each read by its writer's schema, as the columns that the plan fixes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pyarrow as pa
 from coset.sources.kafka.avro_schema import AvroSchema
 from coset.sources.kafka.wrong import Wrong, first_wrong
 
-# Confluent's framing: a zero, and the number of the schema in the registry.
+# Confluent's framing: a zero byte, then the schema's id in the registry.
 _FRAME = struct.Struct(">bI")
 _ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, pa.ArrowException)
 
 
 class AvroValues:
-    """Reads columns of a schema from values that were all written by one, or each by that whose number it begins with.
+    """Reads columns from values that all have one schema, or each the schema whose id it begins with.
 
-    `schema_of` gives the schema of a number, None if there is none; without numbers there is the one `given`. A column
-    that a writer did not have is null.
+    `schema_of` returns the schema of an id, None if there is none. Without ids there is the one `given`. A column that
+    a writer did not have is null.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class AvroValues:
         self._known: dict[int, AvroSchema | None] = {}
 
     def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
-        """These columns. Raises Wrong at the first value that is not of its schema, or does not fit the plan."""
+        """These columns. Raises Wrong at the first value that does not fit its schema or the plan."""
         kinds = [self._columns.field(name).type for name in names]
         parts: list[list[pa.Array]] = [[pa.nulls(0, kind)] for kind in kinds]
         schemas = [None if value is None else self._schema(number, value) for number, value in enumerate(values)]

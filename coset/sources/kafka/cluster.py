@@ -1,4 +1,4 @@
-"""A Kafka cluster: its clients, set so that they never choose an offset by themselves, and what they complain of."""
+"""A Kafka cluster: clients that never choose an offset by themselves, and their errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 from partitioning.model.sources import KafkaSource
 
-# How long it may take until a broker answers a question, which is asked so often in that time: longer than a cluster
-# takes to see that a broker is gone.
+# How long a broker has to answer, and how often it is asked in that time. It is longer than a cluster needs to notice a
+# lost broker.
 ANSWERS_WITHIN_SECONDS = 15.0
 _TRIES = 3
 
@@ -36,10 +36,10 @@ _DENIED = frozenset(
         KafkaError._SSL,
     )
 )
-# OpenSSL's words if a broker ends the handshake, as one does that asks for another certificate; to the client that is
-# a connection that broke.
+# OpenSSL's error if a broker ends the handshake, for instance because it wants another certificate. The client only
+# sees a broken connection.
 _ALERT = "SSL alert number"
-# Whatever the properties say: nothing is committed, reset or read that is not yet, or never, committed.
+# These override the properties: nothing is committed or reset, and no uncommitted record is read.
 _READING = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -53,7 +53,7 @@ _SILENT.propagate = False
 
 
 class Cluster:
-    """The brokers of a source, as who asks here sees them."""
+    """The brokers of a source."""
 
     def __init__(self, source: KafkaSource) -> None:
         self.source = source
@@ -72,15 +72,15 @@ class Cluster:
         return self._admin
 
     def ask(self, question: Callable[[AdminClient, float], Answer]) -> Answer:
-        """What is answered to a question of a client, which has so many seconds; to that of a new one, if none is.
+        """The answer to a request within this many seconds. If there is none, a new client asks again.
 
-        A client may wait, for ever, for a broker that has gone away. Raises KafkaException, or Refused as `admin`.
+        A client may wait for a lost broker for ever. Raises KafkaException, or Refused as `admin` does.
         """
         for left in reversed(range(_TRIES)):
             try:
                 return question(self.admin, ANSWERS_WITHIN_SECONDS / _TRIES)
             except KafkaException as error:
-                # What it heard of a broken connection waits to be asked for.
+                # The client reports broken connections only when polled.
                 self.admin.poll(0)
                 if not left or error.args[0].code() != KafkaError._TIMED_OUT or self._denied is not None:
                     raise
@@ -95,10 +95,10 @@ class Cluster:
             raise self._not_accepted(error) from None
 
     def error(self, error: KafkaException | KafkaError, what: str, where: str) -> CosetError:
-        """An error of the clients' as Coset's: Refused if who asks may not, else Unreachable."""
+        """A client's error as Coset's: Refused if access is denied, else Unreachable."""
         said: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
         if self._admin is not None:
-            # What it heard of a broken connection waits to be asked for.
+            # The client reports broken connections only when polled.
             self._admin.poll(0)
         denied = said if _is_denied(said) else self._denied
         if denied is not None:
@@ -110,7 +110,7 @@ class Cluster:
             return Refused(
                 Finding(
                     Kind.BROKER_DENIED,
-                    f"{what}: the broker does not accept who asks ({denied.name()})",
+                    f"{what}: the broker denied access ({denied.name()})",
                     where,
                     then,
                     about(error=denied.name(), asked=where),
@@ -123,7 +123,7 @@ class Cluster:
         )
 
     def check_accepted(self, what: str, where: str) -> None:
-        """Raise Refused if a broker has meanwhile not accepted who asks."""
+        """Raises Refused if a broker has rejected the client meanwhile."""
         if self._denied is not None:
             raise self.error(self._denied, what, where)
 
@@ -142,7 +142,7 @@ class Cluster:
             self._denied = error
 
     def _not_accepted(self, error: KafkaException) -> Refused:
-        # The value beside its name may be a secret.
+        # The value beside the name may be a secret.
         name = re.search(r'(?:property[^"]*"|: )([a-z._]+)(?:"| failed)', error.args[0].str())
         which = f"property {name[1]!r} is" if name else "the properties are"
         then = "write them as librdkafka documents them"

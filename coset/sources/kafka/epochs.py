@@ -1,8 +1,8 @@
-"""Leader epochs: whether the records before an offset are still those that were there when it was noted.
+"""Leader epochs: whether the records before an offset are still those that were planned.
 
-A leader that lacks records may be elected nevertheless ("unclean"). It writes others under their offsets, and the end
-of the log soon shows nothing of it. But each leader has an epoch, and a leader knows where the records of each ended:
-if those up to a noted epoch end before the noted offset, records were replaced (KIP-101, KIP-320).
+A leader that lacks records may be elected ("unclean"). It writes other records under their offsets, and soon the end of
+the log does not show it. But each leader has an epoch, and knows where the records of each epoch ended. If those up to
+the planned epoch end before the planned offset, records were replaced (KIP-101, KIP-320).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from partitioning.model.plan import PlannedPartition
 
 _WAIT_SECONDS = 0.1
 _UNTIL_IT_FETCHES_SECONDS = 0.01
-# The answer comes before the first record, of which no more is needed.
+# The answer comes before the first record, so that no more is fetched.
 _LITTLE = {"max.partition.fetch.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
-# That an offset would have to be chosen anew has several reasons, which only the text tells.
+# The client resets offsets for several reasons; only the text tells which.
 _ANSWERS = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _WHAT = "whether records were replaced cannot be asked for"
 
 
 def doubtful(planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]) -> Mapping[int, Position]:
-    """Where these partitions end, of those whose log has had another leader since they were planned.
+    """The positions to check: planned ends of partitions that have had another leader since.
 
     >>> planned = PlannedPartition(0, beginning=0, committed=0, start=0, end=20, bytes=1, files=(), epoch=4)
     >>> doubtful([planned], {0: Log(0, 30, epoch=4)}), doubtful([planned], {0: Log(0, 30, epoch=6)})
@@ -46,10 +46,9 @@ def doubtful(planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]
 def replaced(
     cluster: Cluster, name: str, planned: Iterable[End | PlannedPartition], found: Mapping[int, Log]
 ) -> frozenset[int]:
-    """The partitions in which records before the planned end were lost, and others have their offsets now.
+    """The partitions where records before the planned end were replaced.
 
-    Their logs are `found` so now. Raises Refused if who asks may not read the topic, and Unreachable if its leaders do
-    not answer.
+    `found` has their logs now. Raises Refused if access is denied, Unreachable if leaders do not answer.
     """
     positions = doubtful(planned, found)
     if not positions:
@@ -67,7 +66,7 @@ def replaced(
 
 
 def _seek(consumer: Consumer, place: TopicPartition, until: float) -> None:
-    """Go to a place: the client asks for epochs where it is sent to, but not where it starts."""
+    """Seek: the client asks for epochs when it seeks, but not where it starts."""
     while True:
         try:
             return consumer.seek(place)

@@ -1,4 +1,4 @@
-"""Consumer groups: how far a pipeline is, told to the brokers for the tools that ask them. Nothing is read by it."""
+"""Consumer groups: a pipeline's position, committed for tools that read it. Coset never reads it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ def group_of(pipeline: str) -> str:
 
 
 def commit(source: KafkaSource, group: str, ends: Mapping[StreamPartition, int], note: str) -> None:
-    """Commit the next offsets of partitions for a group that nobody joins; each says `note` beside its offset.
+    """Commit the next offsets of partitions for a group without members, each with `note`.
 
-    To do it again changes nothing. Raises Refused if the brokers do not let who asks, and Unreachable if they do not
-    answer.
+    Idempotent. Raises Refused if access is denied, Unreachable if the brokers do not answer.
     """
     cluster, where = Cluster(source), f"group {group!r} at {source.servers}"
     offsets = [TopicPartition(place.stream, place.partition, end, metadata=note) for place, end in sorted(ends.items())]
-    # So long the client waits for the broker that answers for the group.
+    # How long the client waits for the group's broker.
     waits = {"session.timeout.ms": str(int(clients.ANSWERS_WITHIN_SECONDS * 1000))}
-    # Not by the client for administration: where the group's broker goes away, that ends the process (librdkafka 4605).
+    # Not with the admin client: if the group's broker goes away, that ends the process (librdkafka 4605).
     with closing(cluster.consumer(group, waits)) as consumer:
         try:
             for committed in consumer.commit(offsets=offsets, asynchronous=False):
                 if committed.error is not None:
                     raise cluster.error(committed.error, "the offset is not committed", where)
         except KafkaException as error:
-            # What it heard of a broken connection waits to be asked for.
+            # The client reports broken connections only when polled.
             consumer.poll(0)
             raise cluster.error(error, "the offsets are not committed", where) from None

@@ -1,4 +1,4 @@
-"""Values that are JSON objects, read strictly as the declared columns: nothing is rounded, cut or taken for another."""
+"""JSON values, read strictly as the declared columns: nothing is rounded, cut or converted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ERRORS = (msgspec.MsgspecError, pa.ArrowException, OverflowError)
 
 
 class JsonValues:
-    """Reads the columns of a schema from JSON objects. A field that is not there is null, others are not looked at.
+    """Reads the columns of a schema from JSON objects. A missing field is null, other fields are ignored.
 
     >>> JsonValues(pa.schema([("delay", pa.int32())])).columns([b'{"delay": 5, "from": "JFK"}', None], ["delay"])[0]
     <pyarrow.lib.Int32Array object at ...>
@@ -31,7 +31,7 @@ class JsonValues:
         self._decode = msgspec.json.Decoder(_object(schema)).decode
 
     def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
-        """These columns. Raises Wrong at the first value that has something else in any that are declared."""
+        """These columns. Raises Wrong at the first value that does not fit its declaration."""
         try:
             rows = [{} if value is None else self._decode(value) for value in values]
             return [pa.array([row.get(name) for row in rows], self._schema.field(name).type) for name in names]
@@ -46,12 +46,12 @@ class JsonValues:
 
 
 def _object(fields: Sequence[pa.Field]) -> Any:
-    """The Python type of an object with these fields, all of which may be missing."""
+    """The Python type of an object with these optional fields."""
     return TypedDict("_Object", {field.name: _python(field.type) | None for field in fields}, total=False)  # type: ignore[operator]
 
 
 def _python(kind: pa.DataType) -> Any:
-    """The Python type whose values become an Arrow type's."""
+    """The Python type for an Arrow type."""
     for is_kind, python in _SIMPLE:
         if is_kind(kind):
             return python

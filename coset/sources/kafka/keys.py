@@ -1,4 +1,4 @@
-"""The keys of records, as Kafka's serialisers have written them."""
+"""The keys of records, as Kafka's serialisers wrote them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ERRORS = (UnicodeDecodeError, struct.error)
 
 
 def keys_of(written: Sequence[bytes | None], key_format: KeyFormat) -> pa.Array:
-    """The keys as a column, null where there is none. Raises Wrong at the first that is of another format."""
+    """The keys as a column, null where there is none. Raises Wrong at the first key of another format."""
     match key_format:
         case KeyFormat.BYTES:
             return pa.array(written, pa.binary())

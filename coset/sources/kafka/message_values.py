@@ -1,4 +1,4 @@
-"""The values of records, by the format that their stream declares: which columns they have, and their readers."""
+"""Record values, by the stream's format: their columns, and their readers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ VALUE = "value"
 
 
 class Values(Protocol):
-    """Reads the columns that a value gives."""
+    """Reads columns from record values."""
 
     def columns(self, values: Sequence[bytes | None], names: Sequence[str]) -> list[pa.Array]:
-        """These columns, null where there is no value. Raises Wrong at the first value that is not as it has to be."""
+        """These columns, null where there is no value. Raises Wrong at the first invalid value."""
 
 
 class PlainBytes:
@@ -38,12 +38,12 @@ class PlainBytes:
 
 
 def beside_value(stream: Stream) -> frozenset[str]:
-    """The columns that a record has beside its value. What the value has under these names is not read."""
+    """The columns that a record has beside its value. They hide fields of these names."""
     return frozenset((stream.key, TIMESTAMP, stream.offset))
 
 
 def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
-    """Who reads the values of a stream, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
+    """The reader of a stream's values, as these columns. Raises Refused or Unreachable as `columns_of_records`."""
     hidden = beside_value(stream)
     schema = arrow_schema(tuple(column for column in columns if column.name not in hidden))
     match stream.written_as:
@@ -63,17 +63,17 @@ def reader_of(stream: Stream, columns: Sequence[Column]) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of records in the order in which SQL sees them; some writers were `lacking` some of them."""
+    """The columns of records in SQL's order. Some writers lack those in `lacking`."""
 
     all: tuple[Column, ...]
     lacking: tuple[str, ...] = ()
 
 
 def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
-    """The columns that values give, and the key, timestamp and offset that a record has beside its value.
+    """The columns of the values, and the key, timestamp and offset of each record.
 
-    `known` are the columns of the batches before. Raises Refused if
-    a declared type or a schema is none, or if schemas do not go together; Unreachable if the registry does not answer.
+    `known` are the columns of earlier batches. Raises Refused if a declared type or a schema is invalid, or schemas do
+    not fit together; Unreachable if the registry does not answer.
     """
     key = Column(stream.key, stream.key_format.column_types[0])
     beside = (Column(TIMESTAMP, "TIMESTAMP WITH TIME ZONE"), Column(stream.offset, "BIGINT"))
@@ -95,14 +95,14 @@ def columns_of_records(stream: Stream, known: Sequence[Column]) -> Columns:
 
 
 def _declared(stream: Stream) -> tuple[Column, ...]:
-    """The declared columns, by DuckDB's names of their types."""
+    """The declared columns, with DuckDB's names of their types."""
     types = {name: type_named(kind) for name, kind in (stream.columns or {}).items()}
     _check_types(stream, stream.columns or {}, types)
     return tuple(Column(name, kind) for name, kind in types.items() if kind)
 
 
 def _evolved(stream: Stream, known: Sequence[Column]) -> Evolution:
-    """The columns of all schemas of the topic's values together; a tombstone has nulls in all of them."""
+    """The merged columns of all schemas of the topic's values. A tombstone has nulls in all of them."""
     casts = {name: type_named(kind) for name, kind in stream.casts.items()}
     _check_types(stream, stream.casts, casts)
     evolution = Evolution(known, (), frozenset(), {name: kind for name, kind in casts.items() if kind})

@@ -1,4 +1,4 @@
-"""Pinned topics: whether a broker still holds what a plan fixed, and what is said if it does not."""
+"""Pinned topics: whether a broker still holds what was planned, and the findings if not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from partitioning.model.sources import KafkaSource
 
 
 def removed(partition: StreamPartition, planned: Span, log: Log, where: str, anew: Command) -> Finding | None:
-    """That a part of what was planned is not in the log any more, if it is so."""
+    """The finding that a part of the planned range is no longer in the log, if so."""
     if log.start > planned.start:
         gone = OffsetRange(partition, planned.start, min(log.start, planned.end))
         what = f"the broker's retention has removed {gone} since the batch was planned"
@@ -36,7 +36,7 @@ def removed(partition: StreamPartition, planned: Span, log: Log, where: str, ane
 
 
 def recreated(topic: str, planned: str, where: str) -> Finding | None:
-    """That the topic is another than the planned one, if it is."""
+    """The finding that the topic is not the planned one, if so."""
     if topic == planned:
         return None
     what = f"the topic was re-created since the batch was planned: it has the id {topic}, planned is {planned}"
@@ -50,11 +50,11 @@ def recreated(topic: str, planned: str, where: str) -> Finding | None:
 
 
 def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *, were_read: bool) -> Iterator[Finding]:
-    """What the brokers do not hold any more of what was planned of a stream.
+    """Findings for what the brokers no longer hold of what was planned of a stream.
 
-    A reader sees by itself that its range was there until it had read it; so what retention removes after ranges
-    `were_read` is nothing to say, but that the topic was made anew, or its log cut, is: others may have read otherwise.
-    Raises Unreachable if they do not answer.
+    A reader itself notices whether its range is there. So if ranges `were_read`, what retention removes later does not
+    matter; a topic created anew or a truncated log does, because others may have read otherwise. Raises Unreachable if
+    brokers do not answer.
     """
     planned = {partition.partition: partition for partition in stream.partitions if _held(partition)}
     if not planned:
@@ -96,7 +96,7 @@ def not_as_planned(stream: PlannedStream, source: KafkaSource, anew: Command, *,
 
 
 def _held(partition: PlannedPartition) -> Span | None:
-    """What the broker held of it when it was planned; None if there is nothing to read."""
+    """What the broker held of it at planning. None if there is nothing to read."""
     spans = [Span(max(file.start, partition.start), min(file.end, partition.end)) for file in partition.files]
     spans = [span for span in spans if span.start < span.end]
     return Span(spans[0].start, spans[-1].end) if spans else None

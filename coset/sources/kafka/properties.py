@@ -1,6 +1,6 @@
-"""Properties: what clients need beside the brokers' addresses, from the file that COSET_KAFKA_PROPERTIES names.
+"""Client properties beside the brokers' addresses, from the file that COSET_KAFKA_PROPERTIES names.
 
-They may be secrets, so they go to the clients and nowhere else: into no plan, no log and no error.
+They may be secrets: they go to the clients and into no plan, log or error.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _REGISTRY = "schema.registry."
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """Those of the brokers' clients, as librdkafka names them, and those of the registry's client."""
+    """Properties of the brokers' clients, as librdkafka names them, and of the registry's client."""
 
     clients: Mapping[str, str]
     registry: Mapping[str, str]
 
 
 def properties() -> Properties:
-    """What the file says; nothing, if none is named. Raises Refused if it cannot be read."""
+    """The file's properties; none without a file. Raises Refused if it cannot be read."""
     named = os.environ.get(PROPERTIES)
     if not named:
         return Properties({}, {})

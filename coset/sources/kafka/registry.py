@@ -1,4 +1,4 @@
-"""The schema registry: the schemas by which Avro values were written, by their ids and by the subject of a topic."""
+"""The schema registry: schemas of Avro values, by id and by the subject of a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partitioning.commands import Repeat
 from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 
-# Properties that are numbers, which its client does not read from text.
+# Numeric properties, which its client does not parse.
 _NUMBERS = (
     "timeout",
     "cache.capacity",
@@ -43,7 +43,7 @@ class Registry:
             settings = {name: int(value) if name in _NUMBERS else value for name, value in given.items()}
             self._client = SchemaRegistryClient(settings)
         except (ValueError, TypeError):
-            # What it says may hold a secret.
+            # The text may hold a secret.
             what = "the registry's client does not accept the properties that begin with schema.registry"
             raise Refused(
                 Finding(
@@ -56,7 +56,7 @@ class Registry:
             ) from None
 
     def versions(self) -> Iterator[tuple[str, AvroSchema]]:
-        """All schemas of the topic's values, oldest first, and how each is called. Raises Refused or Unreachable."""
+        """All schemas of the topic's values with their names, oldest first. Raises Refused or Unreachable."""
         with self._reaching():
             numbers = self._client.get_versions(self._subject)
         for number in numbers:
@@ -96,7 +96,7 @@ class Registry:
                 raise Refused(
                     Finding(
                         Kind.REGISTRY_DENIED,
-                        "the schema registry does not accept who asks",
+                        "the schema registry denied access",
                         self._where,
                         then,
                         about(status=status),

@@ -1,4 +1,4 @@
-"""A sample of what is new in a topic: how large its records are, and since when the first of them waits."""
+"""A sample of new records of a topic: their mean size, and how long the first has waited."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message, TopicPartition
 
 from coset.sources.kafka.cluster import Cluster
 
-# What a broker sends of a partition at once; a larger record comes alone.
+# The most bytes that a broker sends of a partition at once; a larger record comes alone.
 _BYTES_AT_ONCE = 1 << 16
 _WITHIN_SECONDS = 5.0
 _RECORDS_AT_ONCE = 1000
@@ -19,7 +19,7 @@ _RECORDS_AT_ONCE = 1000
 
 @dataclass(slots=True)
 class Sampled:
-    """So many records of a partition, their bytes, and when the first of them was written."""
+    """Sampled records of a partition: their number, bytes, and the time of the first."""
 
     records: int = 0
     bytes: int = 0
@@ -40,8 +40,8 @@ class Sampled:
 
 
 def sample(cluster: Cluster, topic: str, starts: Mapping[int, int]) -> Mapping[int, Sampled]:
-    """The first records of partitions from these offsets on. What is not known in time is left out: it is an estimate
-    only, and whoever reads the records says what is wrong with them."""
+    """The first records of partitions from these offsets on. Partitions that do not answer in time are left out: this
+    is an estimate, and readers report errors."""
     seen: dict[int, Sampled] = {}
     if not starts:
         return seen

@@ -1,4 +1,4 @@
-"""Discovery of topics in their brokers: where the log of each partition begins and ends, as numbers once for all."""
+"""Discovery of topics in their brokers: log start and end offset of each partition, fixed in the plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from partitioning.packed_rows import PackedRows
 
 
 def discover(streams: Sequence[tuple[Stream, KafkaSource]], ends: Ends = NOTHING) -> tuple[Discovered, ...]:
-    """What each topic holds behind the `ends` up to which batches have read it, and its columns.
+    """What each topic holds behind `ends`, and its columns.
 
-    What a partition's retention took before it was read is seen by where its log begins. Raises Refused, with all
-    findings, if a topic is not there, was made anew, has other partitions than are declared, ends before what is
-    committed, or has values of no known columns; Unreachable if brokers or the registry do not answer.
+    If retention removed unread records, the log start offset shows it. Raises Refused, with all findings, if a topic is
+    missing, was created anew, has other partitions than declared, ends before what is committed, or has values of
+    unknown columns; Unreachable if brokers or the registry do not answer.
     """
     findings, unreachable, discovered = list[Finding](), list[Finding](), list[Discovered]()
     clusters = {source: Cluster(source) for _, source in streams}
@@ -73,7 +73,7 @@ class _Discovery:
         return Discovered(stream.name, columns.all, rows, columns.lacking, (), topic.id)
 
     def _start(self, number: int, log: Log) -> int:
-        """From where on a partition is of interest."""
+        """The offset from which a partition is planned."""
         return log.start if self._read_whole else max(self._committed(number) or 0, log.start)
 
     def _committed(self, number: int) -> int | None:
@@ -86,7 +86,7 @@ class _Discovery:
         size = sampled.size * (log.end - start)
         committed = self._committed(number)
         is_lost = committed is not None and committed < log.start and not self._read_whole
-        # Without any record a range still shows that what was not read is gone.
+        # Even an empty range shows that unread records are gone.
         is_there = start < log.end or is_lost
         files = (InputFile(path, size, topic.id, start, log.end),) if is_there else ()
         read = self._known.span(number) or Span(start, start)

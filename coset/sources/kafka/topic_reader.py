@@ -1,4 +1,4 @@
-"""Topics as a task reads them from their brokers: the planned ranges, assigned, each from its start to its end."""
+"""Topics as a task reads them from brokers: the planned ranges, assigned, each from start to end."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from partitioning.model.plan import PlannedPartition
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import TIMESTAMP, InputFile
 
-# Without a record or a sign of the end for so long, the broker counts as away.
+# If neither a record nor the end comes for so long, the broker is away.
 NO_PROGRESS_SECONDS = 60.0
 _RECORDS_AT_ONCE = 10_000
 _WAIT_SECONDS = 0.5
-# For the sake of batches that are not too small.
+# Makes batches large enough.
 _MORE_SECONDS = 0.02
-# The broker is asked for an offset or a topic that it does not have.
+# The broker does not have the requested offset or topic.
 _GONE = (
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError._UNKNOWN_PARTITION,
@@ -43,10 +43,10 @@ _GONE = (
 
 
 class KafkaReader:
-    """The ranges of a topic that an order names.
+    """Reads the ranges of a topic that an order names.
 
-    Raises Refused if a broker does not hold them any more as they were planned, or if a record cannot be read as
-    declared, and Unreachable if there is no progress for a while.
+    Raises Refused if a broker no longer holds the ranges as planned or a record does not fit its declaration, and
+    Unreachable if there is no progress for a while.
     """
 
     def __init__(self, ordered: OrderedStream, source: KafkaSource, pipeline: str) -> None:
@@ -77,7 +77,7 @@ class KafkaReader:
     def _range(
         self, consumer: Consumer, planned: PlannedPartition, range_: InputFile, wanted: pa.Schema, values: Values
     ) -> Iterator[Batch]:
-        """What lies in a pinned range, as far as it is planned; last a batch without records that says its end."""
+        """The records of a planned range; last, an empty batch that gives its end."""
         span = Span(max(range_.start, planned.start), min(range_.end, planned.end))
         for messages, reached in self._messages(consumer, planned.partition, span, range_):
             records = self._records(messages, wanted, values, range_.path)
@@ -87,9 +87,9 @@ class KafkaReader:
     def _messages(
         self, consumer: Consumer, number: int, span: Span, range_: InputFile
     ) -> Iterator[tuple[list[Message], int]]:
-        """The records of a range, and up to which offset it has been read with them.
+        """The records of a range, and the offset reached with them.
 
-        The last offsets may hold none, so what ends it is a record behind it, or that the log ends.
+        The last offsets may have no records. So a record behind the range, or the end of the log, ends it.
         """
         name = self._declared.name
         if span.start < span.end:
@@ -138,7 +138,7 @@ class KafkaReader:
         return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in wanted], schema=wanted)
 
     def _check(self, number: int, span: Span, range_: InputFile) -> None:
-        """Raise Refused if what was read need not be what was planned."""
+        """Raises Refused if what was read may not be what was planned."""
         self._check_topic()
         place = StreamPartition(self._declared.name, number)
         log = logs(self._cluster, place.stream, [number])[number]
@@ -153,7 +153,7 @@ class KafkaReader:
             raise Refused(finding)
 
     def _check_error(self, error: KafkaError, number: int, span: Span, range_: InputFile) -> None:
-        """Raise what a broker says that will not pass."""
+        """Raises a broker's error that will not pass."""
         if error.code() in _GONE:
             self._check(number, span, range_)
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -166,7 +166,7 @@ class KafkaReader:
 
 
 def _received(consumer: Consumer) -> list[Message]:
-    """What has come, waited for until something has."""
+    """Waits for records and returns them."""
     first = consumer.poll(_WAIT_SECONDS)
     return [] if first is None else [first, *consumer.consume(_RECORDS_AT_ONCE - 1, timeout=_MORE_SECONDS)]
 

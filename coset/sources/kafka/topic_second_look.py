@@ -1,4 +1,4 @@
-"""A second look: another consumer asks for what lies in the gaps that readers were given."""
+"""A second look: another consumer reads the gaps that readers saw."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coset.sources.kafka.topics import logs
 from partitioning.model.offsets import Span
 from partitioning.model.sources import KafkaSource
 
-# The first record is all that is asked for.
+# Only the first record is needed.
 _LITTLE = {"max.partition.fetch.bytes": "65536", "queued.min.messages": "1", "fetch.wait.max.ms": "10"}
 _WAIT_SECONDS = 0.1
 _WHAT = "the gaps in a topic cannot be looked into"
@@ -22,10 +22,10 @@ _WHAT = "the gaps in a topic cannot be looked into"
 def first_records(
     source: KafkaSource, topic: str, gaps: Mapping[int, Sequence[Span]]
 ) -> Mapping[int, Sequence[tuple[Span, int | None]]]:
-    """The first record from the beginning of each gap on, by partition; None if there is none. Gaps that retention has
-    taken meanwhile are left out.
+    """The first record at or after the start of each gap, by partition, None if there is none. Leaves out gaps that
+    retention has removed since.
 
-    Raises Refused if whoever asks may not read the topic, Unreachable if its brokers do not answer.
+    Raises Refused if access is denied, Unreachable if brokers do not answer.
     """
     cluster, found = Cluster(source), dict[int, list[tuple[Span, int | None]]]()
     begins = {number: log.start for number, log in logs(cluster, topic, gaps).items()}
@@ -43,7 +43,7 @@ def first_records(
 def _first(
     cluster: Cluster, consumer: Consumer, topic: str, places: Mapping[int, int]
 ) -> Iterator[tuple[int, int | None]]:
-    """The first record of each partition from its place on, each partition once."""
+    """The first record of each partition from its position on. One position for each partition."""
     consumer.assign([TopicPartition(topic, number, start) for number, start in places.items()])
     waiting, until = set(places), time.monotonic() + ANSWERS_WITHIN_SECONDS
     while waiting:

@@ -1,4 +1,4 @@
-"""Topics as their brokers describe them: their ids, partition counts, and what each log holds under which leader."""
+"""Topics as brokers describe them: id, partition count, and each log with its leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNKNOWN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaEr
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of this id, another one if it is deleted and made anew, with so many partitions."""
+    """A topic. It gets another id if it is deleted and created again."""
 
     id: str
     partitions: int
@@ -25,7 +25,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a partition holds: the offsets [start, end), and its leader's epoch (KIP-101), -1 if unknown."""
+    """The log of a partition: the offsets [start, end), and its leader's epoch (KIP-101), -1 if unknown."""
 
     start: int
     end: int
@@ -34,14 +34,14 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An offset of a partition, and a leader epoch (KIP-101) that is no older than the record before it."""
+    """An offset of a partition, with a leader epoch (KIP-101) no older than the record before it."""
 
     offset: int
     epoch: int
 
 
 def describe(cluster: Cluster, name: str) -> Topic:
-    """Raises Refused if there is no such topic or who asks may not see it, and Unreachable if no broker answers."""
+    """Raises Refused if the topic does not exist or access is denied, Unreachable if no broker answers."""
     where = cluster.source.uri(name)
     asked = TopicCollection([name])
     try:
@@ -59,7 +59,7 @@ def describe(cluster: Cluster, name: str) -> Topic:
 
 
 def logs(cluster: Cluster, name: str, partitions: Iterable[int]) -> Mapping[int, Log]:
-    """The log of each partition; to its end counts what no open transaction holds back. Raises as `describe`."""
+    """The log of each partition, up to the first open transaction. Raises as `describe`."""
     numbers = list(partitions)
     starts = _positions(cluster, name, numbers, OffsetSpec.earliest())
     ends = _positions(cluster, name, numbers, OffsetSpec.latest())
@@ -75,7 +75,7 @@ def _positions(cluster: Cluster, name: str, numbers: list[int], which: OffsetSpe
         answers = client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds)
         found = {place.partition: _position(answer.result()) for place, answer in answers.items()}
         if min(position.offset for position in found.values()) < 0:
-            # Of a leader that does not answer it says no error, and no offset.
+            # For a leader that does not answer, the client returns neither error nor offset.
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return found
 

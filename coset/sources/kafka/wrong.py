@@ -1,4 +1,4 @@
-"""What is wrong with the bytes of a record, and in which of several."""
+"""Errors in a record's bytes, and which of several records has one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 
 class Wrong(Exception):
-    """Raised when the record of this number, among those that are read together, cannot be read."""
+    """Raised if the record with this index, in what is read together, cannot be read."""
 
     def __init__(self, number: int, what: str) -> None:
         super().__init__(what)
@@ -17,7 +17,7 @@ class Wrong(Exception):
 def first_wrong(
     written: Sequence[bytes | None], read: Callable[[bytes], object], errors: tuple[type[Exception], ...]
 ) -> Wrong:
-    """The first that `read` does not read, and what it says of it."""
+    """The first that `read` cannot read, and its error."""
     for number, data in enumerate(written):
         try:
             if data is not None:

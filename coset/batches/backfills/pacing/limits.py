@@ -97,7 +97,7 @@ class Limited:
         return _Wait(f"Outside of {hours}: it goes on at {opens:%Y-%m-%d %H:%M} {opens.tzname()}", opens)
 
     def _live_first(self) -> _Wait | None:
-        """An open batch goes first, but for one that waits for somebody itself."""
+        """Live batches come first unless they are blocked on an operator."""
         standing = self._live.standing()
         if not self._limits.live_minutes or not standing.open or standing.plan is None:
             return None
