@@ -21,7 +21,7 @@ from partitioning.model.order import Order, order_of
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import MODULUS, PartitionReceipt, TaskReceipt, offset_digest
 from partitioning.planning.planner import plan_batch
-from spark_jobs.engine.kernel import run_order
+from spark_jobs.engine.kernel import run_orders
 from spark_jobs.sql.column_check import check_sql
 from tests.landed import land_table
 
@@ -76,7 +76,7 @@ def order_for(plan: Plan, store: Store, stage: str, task: int = 0) -> Order:
 def run_all(plan: Plan, store: Store, memory: str = "1GB") -> list[TaskReceipt]:
     """Run every task of a plan."""
     orders = [order_for(plan, store, stage.name, task.task) for stage in plan.stages for task in stage.tasks]
-    return [run_order(order, memory=memory) for order in orders]
+    return [receipt for order in orders for receipt in run_orders([order], memory=memory)]
 
 
 def rows_of(store: Store, receipts: Sequence[TaskReceipt], table: str) -> list[tuple[object, ...]]:

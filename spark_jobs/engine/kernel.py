@@ -43,25 +43,17 @@ class TaskEnvironment:
     copies: Copies
 
 
-def run_order(order: Order, *, memory: str = "1GB", inspect: Inspect = Proved) -> TaskReceipt:
-    """Read what the order names, take what it says, run its steps on that, write what these are to give.
-
-    What does not fit into `memory` is spilled to a temporary folder. Files go to folders of this run alone,
-    so an order may be run any number of times; the receipt says what one run did.
-
-    Raises Refused, with all findings, if an input is not the planned one or cannot be read, or if
-    an expression fails on the data.
-    """
-    (receipt,) = run_orders([order], memory=memory, inspect=inspect)
-    return receipt
-
-
 def run_orders(
     orders: Sequence[Order], *, memory: str = "1GB", inspect: Inspect = Proved, copies: Copies | None = None
 ) -> list[TaskReceipt]:
-    """Run the orders of tasks of one stage, as `run_order`: what several of them read is read once, for all of them.
+    """Run the orders of tasks of one stage: read what each names, take what it says, run its steps, write the results.
 
-    `copies` is an optional local cache of state files.
+    An input of several orders is read once. What does not fit into `memory` is spilled to a temporary folder. `copies`
+    is an optional local cache of state files. Files go to folders of this run alone, so orders may be run any number of
+    times; a receipt says what one run did.
+
+    Raises Refused, with all findings, if an input is not the planned one or cannot be read, or if an expression fails
+    on the data.
     """
     started, place = time.monotonic(), TaskEnvironment(Files(), copies or Copies(None))
     with task_folder() as temp:

@@ -31,15 +31,14 @@ class _Run:
 
 
 class Spool:
-    """Rows of a schema, of which no more than so many bytes are held; the rest waits in files in a folder.
+    """Rows of a schema, of which no more than 64 MiB are held in memory; the rest waits in files in a folder.
 
     It can be read once, when all is there.
     """
 
-    def __init__(self, schema: pa.Schema, folder: Path, held: int = _HELD) -> None:
+    def __init__(self, schema: pa.Schema, folder: Path) -> None:
         self._schema = schema
         self._folder = folder
-        self._most = held
         self._rows: list[pa.RecordBatch] = []
         self._places: list[np.ndarray] = []
         self._bytes = 0
@@ -50,7 +49,7 @@ class Spool:
         self._rows.append(rows)
         self._places.append(partitions)
         self._bytes += rows.nbytes
-        if self._bytes > self._most:
+        if self._bytes > _HELD:
             self._runs.append(self._kept(self._sorted()))
 
     def parts(self) -> Iterator[tuple[int, Sequence[pa.RecordBatch]]]:

@@ -12,7 +12,7 @@ import duckdb
 from partitioning.model.graph import Step, quote, state_of
 
 
-def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 1) -> duckdb.DuckDBPyConnection:
+def connect(memory_limit: str = "1GB", temp: Path | None = None) -> duckdb.DuckDBPyConnection:
     """A database in memory that can reach nothing: no files, no network, no extensions, no Python variables.
 
     What does not fit into `memory_limit` goes to the folder `temp`; without one it is an error.
@@ -24,7 +24,7 @@ def connect(memory_limit: str = "1GB", temp: Path | None = None, threads: int = 
             "memory_limit": memory_limit,
             "python_enable_replacements": "false",
             "temp_directory": str(temp or ""),
-            "threads": str(threads),
+            "threads": "1",
         }
     )
     # Local time zones would give the same plan other results on another machine.

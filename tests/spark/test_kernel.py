@@ -19,7 +19,7 @@ from partitioning.model.artefact import Role
 from partitioning.model.schemes import MAX
 from partitioning.model.streams import NullKeys
 from partitioning.values import replace
-from spark_jobs.engine.kernel import run_order
+from spark_jobs.engine.kernel import run_orders
 from tests.activity import (
     CLICKS,
     JOINED,
@@ -178,9 +178,9 @@ def test_all_files_that_changed_after_planning_are_refused(source: str, store: S
     data[10] ^= 1
     landed.put(paths[1].removeprefix(f"{source}/"), bytes(data))
     with pytest.raises(Refused, match="changed since the batch was planned") as caught:
-        run_order(order_for(plan, store, "views+clicks"))
+        run_orders([order_for(plan, store, "views+clicks")])
     assert [finding.where for finding in caught.value.findings] == paths
-    run_order(order_for(plan, store, "views+clicks", 1))
+    run_orders([order_for(plan, store, "views+clicks", 1)])
 
 
 def test_a_file_that_is_gone_is_refused(source: str, store: Store) -> None:
@@ -191,7 +191,7 @@ def test_a_file_that_is_gone_is_refused(source: str, store: Store) -> None:
     partitions = (replace(views.partitions[0], files=tuple(moved)), *views.partitions[1:])
     plan = replace(plan, streams=(replace(views, partitions=partitions), *plan.streams[1:]))
     with pytest.raises(Refused, match="gone since the batch was planned"):
-        run_order(order_for(plan, store, "views+clicks"))
+        run_orders([order_for(plan, store, "views+clicks")])
 
 
 def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, store: Store) -> None:
@@ -199,7 +199,7 @@ def test_an_expression_that_fails_on_the_data_names_table_and_task(source: str, 
     pipeline = Pipeline("failing", source=source)
     pipeline.stream("views", key="k", partitions=8).select("CAST(k AS INTEGER) AS number").write("numbers")
     with pytest.raises(Refused, match="Could not convert string 'key-") as caught:
-        run_order(order_for(plan_for(pipeline), store, "views"))
+        run_orders([order_for(plan_for(pipeline), store, "views")])
     assert caught.value.findings[0].where == "table 'numbers', task views/0 of batch 0"
 
 

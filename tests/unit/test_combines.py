@@ -7,10 +7,10 @@ import re
 import pyarrow as pa
 import pytest
 
+from coset.testing import check_combine
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from spark_jobs.sql.combines import check_combine
 
 ROWS = [{"k": f"k{number % 7}" if number % 5 else None, "x": (number * 37 % 101) / 7} for number in range(80)]
 

@@ -1,7 +1,4 @@
-"""Combines: whether partial results give the same in whatever order and groups they are combined, on samples.
-
-It is for the tests of those who write pipelines. It needs DuckDB, which runs the steps, so it is no part of the core.
-"""
+"""Combines: whether partial results give the same in whatever order and groups they are combined, on samples."""
 
 from __future__ import annotations
 
