@@ -123,7 +123,7 @@ def test_where_no_archive_can_be_made_the_set_up_goes_on(program: str | None, tm
         (home / "bin" / "java").write_text(f"#!/bin/sh\n{program}\n")
         (home / "bin" / "java").chmod(0o700)
     code = f"""
-from pathlib import Path; from batches.runners.rehearsal import make_archive
+from pathlib import Path; from coset.batches.runners.rehearsal import make_archive
 print(make_archive(Path({str(archives)!r})))"""
     environment = os.environ | {"JAVA_HOME": str(home), "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)

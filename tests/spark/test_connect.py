@@ -152,7 +152,7 @@ def test_cancelling_ends_the_job_on_the_server_and_nobody_elses(spark_server: Sp
 def test_the_job_of_a_client_that_is_killed_is_ended(spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
     code = f"""
-from coset.batches.ref import BatchRef; from batches.runners.connect import Connect
+from coset.batches.ref import BatchRef; from coset.batches.runners.connect import Connect
 Connect({spark_server.address!r}).group(BatchRef{(batch.ref.plan_uri, batch.ref.digest)!r}, 0)"""
     with subprocess.Popen([sys.executable, "-c", code], env=os.environ | spark_server.environment) as client:
         assert until(lambda: working(spark_server.process.pid))
