@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
+from coset.batches.attempt import Attempt
 from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.documents.ledger import Ledger
@@ -100,11 +101,8 @@ def dropped(ledger: Ledger) -> int:
 
 
 def _dropped_in(ledger: Ledger, plan: Plan) -> int:
-    verdict = ledger.verdict(plan.batch)
-    if verdict is None or verdict.decision != "publish":
-        return 0
-    receipts = [ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups]
-    return sum(each.dropped for one in receipts if one for task in one.tasks for each in task.partitions)
+    attempt = Attempt.published(ledger, plan)
+    return sum(each.dropped for task in (attempt.tasks if attempt else ()) for each in task.partitions)
 
 
 def _sum(rows: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from coset.batches.attempt import Attempt
 from coset.batches.publication import decide
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
@@ -82,7 +83,7 @@ def decided(
     ledger = Ledger(store_at(root), named)
     plan = ledger.put_plan(planned(made or pipeline(named=named), batch, before))
     run(ledger, plan)
-    decide(ledger, plan, 0, PASSED)
+    decide(Attempt(ledger, plan, 0), PASSED)
     return ledger, plan
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from coset.batches.attempt import Attempt
 from coset.batches.planning import take_up
 from coset.batches.publication import decide, publish
 from partitioning.authoring.pipeline import Pipeline
@@ -32,7 +33,7 @@ def decided(store: Store, plan: Plan) -> Ledger:
     """The ledger after a planned batch has run and its publication is decided."""
     ledger = Ledger(store, "late")
     run(ledger, plan)
-    decide(ledger, plan, 0, PASSED)
+    decide(Attempt(ledger, plan, 0), PASSED)
     return ledger
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from coset.batches import publication
+from coset.batches.attempt import Attempt
 from coset.batches.audit import audit
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
@@ -40,7 +41,7 @@ def run_and_publish_unjudged(ref: BatchRef) -> None:
     tables = audit(ledger, plan, attempt)
     check_coverage(tables.coverage)
     check_production(tables.produced)
-    publication.decide(ledger, plan, attempt, Judged(0, 0, 0, 0, 0, 0))
+    publication.decide(Attempt(ledger, plan, attempt), Judged(0, 0, 0, 0, 0, 0))
     publication.publish(ledger, plan)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from coset.batches.attempt import Attempt
 from partitioning.documents.ledger import Ledger
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.statistics import Statistics, statistics_of
@@ -14,21 +15,14 @@ from partitioning.values import replace
 
 def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
     """The figures of a published batch: of the attempt that was published. None if a receipt is gone."""
-    verdict = ledger.published(plan.batch)
-    if verdict is None:
-        return None
-    stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
-    receipts = [receipt for receipt in stored if receipt is not None]
-    return statistics_of(plan, receipts) if len(receipts) == len(plan.groups) else None
+    attempt = Attempt.published(ledger, plan)
+    return None if attempt is None or attempt.missing else statistics_of(plan, list(attempt.receipts.values()))
 
 
 def set_apart(ledger: Ledger, plan: Plan) -> dict[str, int]:
     """How many records of a published batch have times that do not count, by step; of the receipts that are there."""
-    verdict, records = ledger.published(plan.batch), Counter[str]()
-    if verdict is None:
-        return {}
-    stored = (ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups)
-    for apart in (apart for receipt in stored if receipt for task in receipt.tasks for apart in task.apart):
+    attempt, records = Attempt.published(ledger, plan), Counter[str]()
+    for apart in (apart for task in (attempt.tasks if attempt else ()) for apart in task.apart):
         records[apart.step] += apart.records
     return dict(sorted(records.items()))
 

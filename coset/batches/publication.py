@@ -5,13 +5,14 @@ Each function may be run again at any time, by any number of processes: what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coset.batches.attempt import Attempt
 from coset.batches.delta import commit, transaction_version, version_of
 from coset.batches.owners import Owner
 from coset.batches.tables import Logs, check_table
@@ -27,7 +28,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
 from spark_jobs.tables.table_schema import folder, table_schema
 
-__all__ = ["abandon", "artefacts_of", "decide", "publish", "transaction_version"]
+__all__ = ["abandon", "decide", "publish", "transaction_version"]
 
 # boto3 keeps ten connections.
 _AT_ONCE = 8
@@ -35,28 +36,27 @@ _CHUNK = 1 << 22
 _RESTORE = ("restore the file from a backup and ", Repeat(), "; the verdict names it and stays")
 
 
-def decide(ledger: Ledger, plan: Plan, attempt: int, why: Judged) -> Verdict:
+def decide(attempt: Attempt, why: Judged) -> Verdict:
     """Decide to publish an attempt whose checks passed; the answer is the verdict that counts.
 
     A verdict to publish this plan that is there already stays, whatever attempt it names. Raises Refused, with
     all findings, if a receipt is missing or a file is not there as its receipt says, and Conflict if the batch
     was abandoned meanwhile.
     """
-    identity = digest(plan)
+    ledger, plan, identity = attempt.ledger, attempt.plan, digest(attempt.plan)
     stored = ledger.verdict(plan.batch)
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
     owner = Owner.here(ledger.store, ledger.pipeline)
     for write in plan.writes():
         check_table(ledger.store.root, write, owner)
-    left = artefacts_of(ledger, plan, attempt)
     # What tasks left for those of later waves has served: it may go.
-    kept = tuple(artefact for artefact in left if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
+    kept = tuple(artefact for artefact in attempt.artefacts if artefact.role in (Role.TABLE, Role.KEYS, Role.STATE))
     rows = [artefact for artefact in kept if artefact.role is Role.TABLE]
     # Keys were read by the audit.
     check_files(ledger, [artefact for artefact in kept if artefact.role is not Role.KEYS], _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
-    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt, why, kept))
+    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt.number, why, kept))
 
 
 def publish(ledger: Ledger, plan: Plan) -> Commit:
@@ -193,73 +193,6 @@ def _check_tables_hold_the_batch_before(ledger: Ledger, plan: Plan, logs: Logs) 
     ]
     if findings:
         raise Refused(*findings)
-
-
-def artefacts_of(ledger: Ledger, plan: Plan, attempt: int) -> tuple[Artefact, ...]:
-    """The files that the receipts of an attempt name.
-
-    Raises Refused, with all findings, if a receipt is missing or does not fit the plan.
-    """
-    tables = {write.declared.table for write in plan.writes()}
-    left: list[Artefact] = []
-    findings = []
-    for group in plan.groups:
-        receipt = ledger.receipt(plan.batch, attempt, group.group)
-        where = ledger.uri(ledger.key("receipts", plan.batch, f"attempt-{attempt}", f"group-{group.group}"))
-        if receipt is None:
-            findings.append(
-                Finding(
-                    Kind.BATCH_UNRUN,
-                    f"group {group.group} has no receipt",
-                    where,
-                    Run(ledger.pipeline),
-                    about(group=group.group),
-                )
-            )
-        elif receipt.plan != digest(plan):
-            findings.append(
-                Finding(
-                    Kind.DOCUMENTS_DISAGREE,
-                    f"the receipt is of the plan {receipt.plan}, not of {digest(plan)}",
-                    where,
-                    Status(ledger.pipeline),
-                    about(plan=digest(plan), found=receipt.plan),
-                )
-            )
-        else:
-            left.extend(artefact for task in receipt.tasks for artefact in task.artefacts)
-    known: set[str] = set()
-    for artefact in left:
-        where = ledger.uri(artefact.path)
-        if artefact.role is Role.TABLE and not _is_of(artefact, tables):
-            findings.append(
-                Finding(
-                    Kind.TASK_FILES,
-                    f"the plan writes no table {artefact.name!r} there",
-                    where,
-                    Status(ledger.pipeline),
-                    about(artefact=artefact.name),
-                )
-            )
-        if artefact.path in known:
-            findings.append(
-                Finding(
-                    Kind.TASK_FILES,
-                    "two tasks say they wrote this file",
-                    where,
-                    Replan(plan.pipeline),
-                    about(file=artefact.path),
-                )
-            )
-        known.add(artefact.path)
-    if findings:
-        raise Refused(*findings)
-    return tuple(sorted(left))
-
-
-def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
-    """Whether it lies in the folder of the table that it is said to be of, and that is one of these."""
-    return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
 
 
 def check_files(ledger: Ledger, files: Sequence[Artefact], then: Then) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.request import backfills, put
 from coset.batches.backfills.swap import swaps
 from coset.batches.interpreter import Show
 from coset.batches.kept import kept_states
-from coset.batches.publication import artefacts_of
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.sources.files import Files
@@ -143,7 +143,7 @@ def _run_again(
     for number in chain.from_iterable(again.waves):
         with show(f"run group {number} of batch {plan.batch}") as said:
             said.append(runner.group(BatchRef.of(store, again), number))
-    left = artefacts_of(ledger, again, ledger.attempt(again.batch))
+    left = Attempt.of_open(ledger, again).artefacts
     made = {(file.name, file.task): file for file in left if file.role is Role.STATE}
     findings = [
         Finding(

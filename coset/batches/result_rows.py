@@ -7,31 +7,28 @@ from functools import partial
 
 import pyarrow as pa
 
-from coset.batches.publication import artefacts_of
+from coset.batches.attempt import Attempt
 from coset.sources.files import Files
 from coset.sources.formats.parquet import open_parquet
 from coset.sources.s3 import AGAIN, reaching
 from expectations.rows import Rows
-from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Role
-from partitioning.model.plan import Plan
 from spark_jobs.tables.table_schema import table_schema
 
 _BATCH_ROWS = 1 << 16
 
 
-def result_rows(ledger: Ledger, plan: Plan, attempt: int) -> Mapping[str, Rows]:
+def result_rows(attempt: Attempt) -> Mapping[str, Rows]:
     """Those rows by table, to be read from the store whenever they are asked for.
 
-    Raises Refused as `artefacts_of`; reading raises Refused or Unreachable if a file cannot be read.
+    Raises Refused as `Attempt.artefacts`; reading raises Refused or Unreachable if a file cannot be read.
     """
-    left = artefacts_of(ledger, plan, attempt)
     rows = {}
-    for write in plan.writes():
+    for write in attempt.plan.writes():
         if write.declared.expectations:
             table = write.declared.table
-            files = [file for file in left if (file.role, file.name) == (Role.TABLE, table)]
-            read = partial(_read, [ledger.uri(file.path) for file in files])
+            files = [file for file in attempt.artefacts if (file.role, file.name) == (Role.TABLE, table)]
+            read = partial(_read, [attempt.ledger.uri(file.path) for file in files])
             rows[table] = Rows(table_schema(write), sum(file.records for file in files), read)
     return rows
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import to_builtins
 
+from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef
 from coset.batches.waiting import found_by
 from partitioning.authoring.pipeline import Pipeline
@@ -27,7 +28,7 @@ from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.model.plan import Plan, TaskGroup
-from partitioning.model.receipt import Receipt
+from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
 from partitioning.sections import Section, markdown, size
 from partitioning.texts import in_markdown
@@ -145,23 +146,23 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         return _decided(verdict)
     if findings := tuple(exchanged_since(ledger, planned)):
         raise Refused(*findings)
-    attempt = ledger.attempt(planned.batch)
-    tables = auditing.load(ledger, planned, attempt)
+    attempt = Attempt.of_open(ledger, planned)
+    tables = auditing.load(ledger, planned, attempt.number)
     before = continuity(ledger, planned)
-    kept = rows_kept(ledger, planned, publication.artefacts_of(ledger, planned, attempt))
+    kept = rows_kept(ledger, planned, attempt.artefacts)
     judgement = judge(
         planned,
         evidence(tables, before, kept),
-        result_rows(ledger, planned, attempt),
-        attempt=attempt,
+        result_rows(attempt),
+        attempt=attempt.number,
         site=Site(docs_folder, ledger.store),
     )
     report = canonical(judgement.results)
-    ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt}/judgement.json", report)
+    ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt.number}/judgement.json", report)
     if not judgement.success:
-        ledger.close_attempt(planned.batch, attempt, report)
+        ledger.close_attempt(planned.batch, attempt.number, report)
         raise Refused(*judgement.findings)
-    return _decided(publication.decide(ledger, planned, attempt, judgement.why))
+    return _decided(publication.decide(attempt, judgement.why))
 
 
 def publish(batch: BatchRef) -> str:
@@ -189,8 +190,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
     sections, unread = list[Section](), list[str]()
     if verdict is not None and verdict.decision is Decision.PUBLISH:
-        stored = (ledger.receipt(planned.batch, verdict.attempt, group.group) for group in planned.groups)
-        apart = _apart(receipt for receipt in stored if receipt is not None)
+        apart = _apart(Attempt(ledger, planned, verdict.attempt).tasks)
         try:
             tables = auditing.load_some(ledger, planned, verdict.attempt, "coverage", "moved")
             seen = broker_gaps(planned, tables["coverage"])
@@ -244,10 +244,10 @@ def _coverage(coverage: pd.DataFrame) -> Section:
     return Section("Coverage", columns, rows, ())
 
 
-def _apart(read: Iterable[Receipt]) -> Iterator[Section]:
+def _apart(read: Iterable[TaskReceipt]) -> Iterator[Section]:
     """The records whose times do not count, by step, if there are any."""
     found: dict[str, tuple[int, list[tuple[str, str]]]] = {}
-    for apart in (apart for receipt in read for task in receipt.tasks for apart in task.apart):
+    for apart in (apart for task in read for apart in task.apart):
         records, first = found.get(apart.step, (0, []))
         found[apart.step] = records + apart.records, [*first, *apart.first]
     if found:

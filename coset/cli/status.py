@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import Half, finish, half, in_force
 from coset.batches.ends import known_after
 from coset.batches.progress import progress
@@ -119,11 +120,10 @@ def _needs(ledger: Ledger, standing: Standing, plan: Plan) -> Iterator[str]:
     if standing.verdict is not None:
         yield f"It is decided ({standing.verdict.decision}); its publication is not finished."
         return
-    attempt = ledger.attempt(plan.batch)
-    if attempt:
-        yield f"The checks of attempt {attempt - 1} failed; attempt {attempt} is next."
-    missing = [group.group for group in plan.groups if ledger.receipt(plan.batch, attempt, group.group) is None]
-    if missing:
+    attempt = Attempt.of_open(ledger, plan)
+    if attempt.number:
+        yield f"The checks of attempt {attempt.number - 1} failed; attempt {attempt.number} is next."
+    if missing := attempt.missing:
         yield f"Still to run: {len(missing)} of {len(plan.groups)} task groups ({', '.join(map(str, missing))})."
     else:
         yield "All task groups have run; it is not checked yet."

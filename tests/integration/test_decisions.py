@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coset.batches.attempt import Attempt
 from coset.batches.publication import abandon, decide, publish, transaction_version
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
@@ -20,7 +21,7 @@ def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: Store) ->
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     with pytest.raises(Refused) as refusal:
-        decide(ledger, plan, 0, PASSED)
+        decide(Attempt(ledger, plan, 0), PASSED)
     assert [finding.what for finding in refusal.value.findings] == [
         "group 0 has no receipt",
         "group 1 has no receipt",
@@ -28,7 +29,7 @@ def test_a_decision_needs_every_receipt_and_file_of_the_attempt(store: Store) ->
     run(ledger, plan)
     store.put(data_files(store)[0], b"short")
     with pytest.raises(Refused, match="the file has 5 bytes"):
-        decide(ledger, plan, 0, PASSED)
+        decide(Attempt(ledger, plan, 0), PASSED)
     assert ledger.verdict(0) is None
 
 
@@ -50,7 +51,7 @@ def test_a_file_whose_content_is_not_what_its_table_and_receipt_say_is_refused(s
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 0), records=11), 0)
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 1), path=path, size=entry.size, etag=entry.etag), 0)
     with pytest.raises(Refused) as refusal:
-        decide(ledger, plan, 1, PASSED)
+        decide(Attempt(ledger, plan, 1), PASSED)
     assert "the file cannot be read as Parquet" in str(refusal.value)
     assert "the file has 10 records, its receipt says 11" in str(refusal.value)
     assert len(refusal.value.findings) == 2
@@ -66,9 +67,9 @@ def test_a_file_with_other_columns_than_its_table_is_refused(store: Store) -> No
         assert receipt is not None
         ledger.put_receipt(replace(receipt, plan=digest(plan), attempt=1), 0)
     with pytest.raises(Refused, match="the file has the columns tailnum string, delay int64, its table tailnum"):
-        decide(ledger, plan, 1, PASSED)
+        decide(Attempt(ledger, plan, 1), PASSED)
     with pytest.raises(Refused, match=f"the receipt is of the plan {digest(narrow)}"):
-        decide(ledger, plan, 0, PASSED)
+        decide(Attempt(ledger, plan, 0), PASSED)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +90,14 @@ def test_a_receipt_that_names_a_file_that_is_not_its_tasks_is_refused(
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 0), **change), 0)
     ledger.put_receipt(replaced(ledger.receipt(0, 0, 1)), 0)
     with pytest.raises(Refused, match=said):
-        decide(ledger, plan, 1, PASSED)
+        decide(Attempt(ledger, plan, 1), PASSED)
     assert ledger.verdict(0) is None
 
 
 def test_the_first_verdict_to_publish_counts_whatever_attempt_comes_later(store: Store) -> None:
     ledger, plan = decided(store.root)
     run(ledger, plan, attempt=1)
-    assert decide(ledger, plan, 1, replace(PASSED, keys=1)).attempt == 0
+    assert decide(Attempt(ledger, plan, 1), replace(PASSED, keys=1)).attempt == 0
     publish(ledger, plan)
     assert rows(store.root) == expected(0)
 
@@ -135,10 +136,10 @@ def test_an_abandoned_batch_is_never_published_and_the_next_one_follows(store: S
     with pytest.raises(Refused, match=r"was decided: abandon \(wrong input\)"):
         publish(ledger, plan)
     with pytest.raises(Conflict, match="already decided: abandon"):
-        decide(ledger, plan, 0, PASSED)
+        decide(Attempt(ledger, plan, 0), PASSED)
     after = ledger.put_plan(replace(planned(pipeline(), batch=1), parent=digest(plan)))
     run(ledger, after)
-    assert decide(ledger, after, 0, PASSED).decision == Decision.PUBLISH
+    assert decide(Attempt(ledger, after, 0), PASSED).decision == Decision.PUBLISH
     assert publish(ledger, after).tables == (TableVersion("delays", 1),)
     assert transaction_version(store.root, NAME, "delays") == 1
 

@@ -6,6 +6,7 @@ from time import monotonic
 
 import pytest
 
+from coset.batches.attempt import Attempt
 from coset.batches.publication import decide, publish, transaction_version
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -24,7 +25,7 @@ def write(noun: str, root: str) -> None:
     plan = planned(pipeline())
     {
         "plans": lambda: ledger.put_plan(plan),
-        "verdicts": lambda: decide(ledger, plan, 0, PASSED),
+        "verdicts": lambda: decide(Attempt(ledger, plan, 0), PASSED),
         "commits": lambda: publish(ledger, plan),
     }[noun]()
 

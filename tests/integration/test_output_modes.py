@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import publication, steps
+from coset.batches.attempt import Attempt
 from coset.batches.compaction import compact
 from coset.batches.ref import BatchRef
 from coset.batches.tables import Logs
@@ -185,7 +186,7 @@ def test_of_publishers_that_race_one_commits(store: Store, tmp_path: Path) -> No
     ref = history.planned({"key-1": 3})
     ledger, plan = ref.load()
     run_groups(ref)
-    publication.decide(ledger, plan, 0, Judged(0, 0, 0, 0, 0, 0))
+    publication.decide(Attempt(ledger, plan, 0), Judged(0, 0, 0, 0, 0, 0))
     with ThreadPoolExecutor(4) as pool:
         commits = list(pool.map(lambda _: publication.publish(ledger, plan), range(4)))
     assert len(set(commits)) == 1
@@ -215,7 +216,7 @@ def test_a_batch_is_published_while_its_table_is_compacted(
     before = held(store)
     run_groups(ref)
     ledger, plan = ref.load()
-    publication.decide(ledger, plan, 0, Judged(0, 0, 0, 0, 0, 0))
+    publication.decide(Attempt(ledger, plan, 0), Judged(0, 0, 0, 0, 0, 0))
     monkeypatch.setattr(Logs, "table", read_and_compact)
     publication.publish(ledger, plan)
     assert together == {"totals": 16, "newest": 16, "last": 16, "now": 16}

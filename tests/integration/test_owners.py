@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner, Result
 
 from coset.batches import steps
+from coset.batches.attempt import Attempt
 from coset.batches.compaction import compact
 from coset.batches.planning import preview, take_up
 from coset.batches.publication import decide, publish
@@ -165,7 +166,7 @@ def test_a_table_of_an_older_version_that_several_wrote_is_of_nobody_until_it_is
         decided(store.root, batch=1, before=first)
     handed = coset(store, "hand-over", "delays", "--to", NAME, "--why", "the other one is gone")
     assert handed.exit_code == 0, handed.output
-    decide(ledger, second := planned(pipeline(), 1, first), 0, PASSED)
+    decide(Attempt(ledger, second := planned(pipeline(), 1, first), 0), PASSED)
     publish(ledger, second)
 
 
@@ -346,5 +347,5 @@ def test_a_batch_that_is_not_checked_yet_is_refused_before_it_is_decided(store: 
     run(ledger, plan)
     publish(*decided(store.root))
     with pytest.raises(Refused, match="the table belongs to pipeline 'tails', not to 'another'"):
-        decide(ledger, plan, 0, PASSED)
+        decide(Attempt(ledger, plan, 0), PASSED)
     assert ledger.verdict(0) is None

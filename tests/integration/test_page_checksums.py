@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from coset.batches import steps
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.comparison.compared_rows import rows_of
 from coset.batches.compaction import compact
 from coset.batches.result_rows import result_rows
@@ -95,7 +96,7 @@ def test_what_tasks_leave_has_checksums_and_they_are_verified(store: Store) -> N
         store.put(artefact.path, flipped(data))
     ledger, plan = ref.load()
     with pytest.raises(Refused, match="CRC checksum"):
-        list(result_rows(ledger, plan, 0)["sums"].read(["k", "v"]))
+        list(result_rows(Attempt(ledger, plan, 0))["sums"].read(["k", "v"]))
     with pytest.raises(Refused, match="CRC checksum"):
         list(rows_of([ledger.uri(file.path) for file in task.left(Role.TABLE)], table_schema(plan.writes()[0])))
     with pytest.raises(Refused, match="CRC checksum"):

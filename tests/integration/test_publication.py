@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import tables
+from coset.batches.attempt import Attempt
 from coset.batches.delta import commit
 from coset.batches.owners import Owner
 from coset.batches.publication import abandon, decide, publish, transaction_version
@@ -83,7 +84,7 @@ def test_a_batch_without_rows_still_counts_as_a_version_of_its_table(store: Stor
     ledger = Ledger(store, NAME)
     plan = ledger.put_plan(planned(pipeline()))
     run(ledger, plan, empty=True)
-    decide(ledger, plan, 0, PASSED)
+    decide(Attempt(ledger, plan, 0), PASSED)
     assert publish(ledger, plan).tables == (TableVersion("delays", 1),)
     assert transaction_version(store.root, NAME, "delays") == 0
     assert rows(store.root) == []
@@ -219,7 +220,7 @@ def test_a_table_that_is_ahead_of_a_lost_control_folder_is_refused(store: Store)
     ledger = Ledger(store, NAME)
     again = ledger.put_plan(planned(pipeline("delays", "copies")))
     run(ledger, again, attempt=1)
-    decide(ledger, again, 1, PASSED)
+    decide(Attempt(ledger, again, 1), PASSED)
     with pytest.raises(Refused, match="batch 0 in it is of another plan"):
         publish(ledger, again)
     assert rows(store.root) == expected(0)
@@ -255,7 +256,7 @@ def test_plans_verdicts_and_commits_are_never_overwritten(store: Store) -> None:
     before = documents(store)
     other = planned(pipeline("delays", "copies"))
     assert ledger.put_plan(other) == plan
-    decide(ledger, plan, 0, replace(PASSED, keys=1))
+    decide(Attempt(ledger, plan, 0), replace(PASSED, keys=1))
     with pytest.raises(Refused):
         abandon(ledger, "too late")
     publish(ledger, plan)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, currently_in_test_context, event, given, set
 from hypothesis import strategies as st
 
 from coset.batches import publication, steps
+from coset.batches.attempt import Attempt
 from coset.batches.audit import audit
 from coset.batches.ref import BatchRef
 from coset.batches.runners.connect import Connect
@@ -168,7 +169,7 @@ def check_batches(chance: random.Random, store: Store, run: Callable[[BatchRef],
             ledger, plan = ref.load()
             run(ref)
             check_coverage(audit(ledger, plan, 0).coverage)
-            publication.decide(ledger, plan, 0, PASSED)
+            publication.decide(Attempt(ledger, plan, 0), PASSED)
             publication.publish(ledger, plan)
             note(f"waves: {len(plan.waves)}, exchanges: {min(len(plan.exchanges), 3)}")
             note(f"levels of unifiers: {sum(stage.unifies for stage in plan.stages)}")

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema, TableFeatures
 from deltalake.schema import PrimitiveType
 
+from coset.batches.attempt import Attempt
 from coset.batches.planning import take_up
 from coset.batches.publication import decide, publish
 from coset.sources.s3 import storage_options
@@ -160,7 +161,7 @@ def test_a_decided_batch_of_such_a_table_is_published_once_the_property_is_gone(
             history.publish(ref, judged=False)
     ledger, plan = ref.load()
     run_groups(ref)
-    decide(ledger, plan, 0, PASSED)
+    decide(Attempt(ledger, plan, 0), PASSED)
     delta(store).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(Refused, match="may only be appended to"):
         publish(ledger, plan)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.documents.document import digest, encode, pack
+from partitioning.documents import ledger as ledger_module
+from partitioning.documents.document import decode, digest, encode, pack
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.store import Entry
 from partitioning.errors import Conflict, Refused
@@ -227,3 +228,23 @@ def test_pipelines_in_one_store_do_not_see_each_other() -> None:
     store = MemoryStore()
     put_plan(Ledger(store, "tail_activity"))
     assert Ledger(store, "tail").standing() == Standing()
+
+
+def test_a_plan_is_decoded_once_as_long_as_its_bytes_stay(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_plan(ledger)
+    decoded = list[str]()
+
+    def counting(kind: type[Plan], data: bytes, where: str) -> Plan:
+        decoded.append(where)
+        return decode(kind, data, where)
+
+    ledger_module._plan_in.cache_clear()
+    monkeypatch.setattr(ledger_module, "decode", counting)
+    first, again = ledger.plan(0), Ledger(ledger.store, ledger.pipeline).plan(0)
+    assert first is not None
+    assert first is again
+    key = ledger.key("plans", 0)
+    assert decoded == [ledger.uri(key)]
+    other = plan_of(tails(), tails_found(), batch=0, parent="sha256:1")
+    ledger.store.put(key, pack(encode(other)))
+    assert ledger.plan(0) == other

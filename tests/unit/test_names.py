@@ -12,8 +12,6 @@ PRODUCT = ("coset", "expectations", "partitioning", "spark_jobs")
 
 CLASSES = {
     "Asked": "what is asked of a backfill, and of the comparison of sizes: each within its own module",
-    "Audit": "the tables of a batch, and the port that makes them",
-    "Compared": "two plans, and two candidates: each within its own module",
     "Exchange": "a plan's, and that of a table's files for others",
     "Gap": "missing offsets, and batches that a backfill leaves out",
 }
@@ -22,9 +20,8 @@ _ABOUT_BATCHES = "what batches do about the word of the model, or expectations j
 _COMMANDS = "a command as it is typed, and what it does"
 FILES = {
     "__init__.py": "a package",
-    **dict.fromkeys(("backfill.py", "ends.py", "gaps.py"), _ABOUT_BATCHES),
-    **dict.fromkeys(("continuity.py", "rows.py", "table_rows.py"), _ABOUT_BATCHES),
-    **dict.fromkeys(("planning.py", "steps.py", "tables.py"), "of a batch, and of a backfill"),
+    **dict.fromkeys(("ends.py", "gaps.py"), _ABOUT_BATCHES),
+    **dict.fromkeys(("continuity.py", "table_rows.py"), _ABOUT_BATCHES),
     **dict.fromkeys(("backfills.py", "batches.py", "streams.py", "tables.py", "trial.py"), _COMMANDS),
 }
 

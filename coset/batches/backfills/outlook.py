@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from coset.batches.attempt import Attempt
 from coset.batches.backfills.swap.swaps import newest_going_on
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
@@ -52,13 +53,8 @@ def outlook(store: Store, pipeline: str, stored: Sequence[Plan]) -> Outlook:
 
 def seconds_worked(ledger: Ledger, plan: Plan) -> float | None:
     """How long the tasks of a published batch worked, all together; None if a receipt is gone."""
-    verdict = ledger.published(plan.batch)
-    if verdict is None:
-        return None
-    receipts = [ledger.receipt(plan.batch, verdict.attempt, group.group) for group in plan.groups]
-    if None in receipts:
-        return None
-    return sum(task.milliseconds for receipt in receipts if receipt for task in receipt.tasks) / 1000
+    attempt = Attempt.published(ledger, plan)
+    return None if attempt is None or attempt.missing else sum(task.milliseconds for task in attempt.tasks) / 1000
 
 
 def _later(ledger: Ledger, last: int) -> Iterator[Later]:

@@ -1,0 +1,94 @@
+"""An attempt of a batch: its plan, the receipts of its task groups, and the files that these name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+from partitioning.commands import Replan, Run, Status
+from partitioning.documents.document import digest
+from partitioning.documents.ledger import Ledger
+from partitioning.errors import Finding, Refused, about
+from partitioning.kinds import Kind
+from partitioning.model.artefact import Artefact, Role
+from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt, TaskReceipt
+
+
+class Attempt:
+    """One attempt. Its receipts are read when they are first asked for, once: a step of a batch loads one of these."""
+
+    def __init__(self, ledger: Ledger, plan: Plan, number: int) -> None:
+        self.ledger, self.plan, self.number = ledger, plan, number
+
+    @classmethod
+    def of_open(cls, ledger: Ledger, plan: Plan) -> Attempt:
+        """The attempt that an open batch is at."""
+        return cls(ledger, plan, ledger.attempt(plan.batch))
+
+    @classmethod
+    def published(cls, ledger: Ledger, plan: Plan) -> Attempt | None:
+        """The attempt of a batch that was published, if one was."""
+        verdict = ledger.published(plan.batch)
+        return None if verdict is None else cls(ledger, plan, verdict.attempt)
+
+    @cached_property
+    def receipts(self) -> dict[int, Receipt]:
+        """The receipts that there are, by task group."""
+        numbers = [group.group for group in self.plan.groups]
+        stored = ((number, self.ledger.receipt(self.plan.batch, self.number, number)) for number in numbers)
+        return {number: receipt for number, receipt in stored if receipt is not None}
+
+    @property
+    def missing(self) -> list[int]:
+        """The task groups that have no receipt."""
+        return [group.group for group in self.plan.groups if group.group not in self.receipts]
+
+    @property
+    def tasks(self) -> Iterator[TaskReceipt]:
+        """What the tasks say, of those groups that have a receipt."""
+        return (task for receipt in self.receipts.values() for task in receipt.tasks)
+
+    @cached_property
+    def artefacts(self) -> tuple[Artefact, ...]:
+        """The files that the receipts name.
+
+        Raises Refused, with all findings, if a receipt is missing or does not fit the plan.
+        """
+        findings = [*self._unfit(), *self._misplaced()]
+        if findings:
+            raise Refused(*findings)
+        return tuple(sorted(artefact for task in self.tasks for artefact in task.artefacts))
+
+    def _unfit(self) -> Iterator[Finding]:
+        identity = digest(self.plan)
+        for number in (group.group for group in self.plan.groups):
+            receipt = self.receipts.get(number)
+            place = self.ledger.key("receipts", self.plan.batch, f"attempt-{self.number}", f"group-{number}")
+            where, pipeline = self.ledger.uri(place), self.ledger.pipeline
+            if receipt is None:
+                what = f"group {number} has no receipt"
+                yield Finding(Kind.BATCH_UNRUN, what, where, Run(pipeline), about(group=number))
+            elif receipt.plan != identity:
+                what = f"the receipt is of the plan {receipt.plan}, not of {identity}"
+                values = about(plan=identity, found=receipt.plan)
+                yield Finding(Kind.DOCUMENTS_DISAGREE, what, where, Status(pipeline), values)
+
+    def _misplaced(self) -> Iterator[Finding]:
+        """Files in no table of the plan, and those that two tasks say they wrote; of the receipts of this plan."""
+        tables, known = {write.declared.table for write in self.plan.writes()}, set[str]()
+        of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == digest(self.plan))
+        for artefact in (file for receipt in of_plan for task in receipt.tasks for file in task.artefacts):
+            where = self.ledger.uri(artefact.path)
+            if artefact.role is Role.TABLE and not _is_of(artefact, tables):
+                what, then = f"the plan writes no table {artefact.name!r} there", Status(self.ledger.pipeline)
+                yield Finding(Kind.TASK_FILES, what, where, then, about(artefact=artefact.name))
+            if artefact.path in known:
+                what, again = "two tasks say they wrote this file", Replan(self.plan.pipeline)
+                yield Finding(Kind.TASK_FILES, what, where, again, about(file=artefact.path))
+            known.add(artefact.path)
+
+
+def _is_of(artefact: Artefact, tables: Collection[str]) -> bool:
+    """Whether it lies in the folder of the table that it is said to be of, and that is one of these."""
+    return artefact.name in tables and artefact.path.startswith(f"tables/{artefact.name}/data/")
