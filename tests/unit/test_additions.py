@@ -1,0 +1,68 @@
+"""What is added is known everywhere: a hash to both implementations, the rest to the pages that list it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import typer
+
+from coset.batches.runners.choice import RunnerKind
+from coset.cli.main import app
+from partitioning.authoring.flow import Flow
+from partitioning.hashes import hash_of
+from partitioning.model.placement import HASHES, OPAQUE
+from partitioning.model.streams import Format, Layout
+from spark_jobs.engine.hashing import placement_hashes
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", [name for name in HASHES if name != OPAQUE])
+def test_a_hash_places_keys_alike_one_by_one_and_all_at_once(name: str) -> None:
+    keys = ["", "a", "N328AA", "Zürich", "polygenelubricants"]
+    one_by_one = [hash_of(name, "here")(key, "string") for key in keys]
+    assert placement_hashes(pa.array(keys), "string", name).tolist() == one_by_one
+
+
+@pytest.mark.parametrize("name", HASHES)
+def test_the_page_on_landed_files_names_each_hash(name: str) -> None:
+    assert f"`{name}`" in _section("landed-files", "Columns")
+
+
+@pytest.mark.parametrize("name", Format)
+def test_the_pages_on_sources_name_each_format(name: Format) -> None:
+    page = (
+        (DOCS / "internals" / "kafka.md").read_text() if name is Format.BYTES else _section("landed-files", "Formats")
+    )
+    assert re.search(rf'`{name}`|format="{name}"', page)
+
+
+def test_the_page_on_landed_files_names_each_layout_but_the_default() -> None:
+    said = set(re.findall(r'layout="(\w+)"', _section("landed-files", "Layout")))
+    assert said == set(Layout) - {Layout.PARTITION}
+
+
+def test_the_page_on_pipelines_has_a_row_for_each_step() -> None:
+    methods = inspect.getmembers(Flow, inspect.isfunction)
+    steps = {name for name, each in methods if name[0] != "_" and each.__annotations__["return"] in ("Flow", "None")}
+    assert set(re.findall(r"^\| `(\w+)\(", _section("pipelines", "Steps"), re.M)) == steps
+
+
+def test_the_page_on_runners_has_a_row_for_each() -> None:
+    page = (DOCS / "internals" / "runners.md").read_text()
+    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \|", page, re.M)) == set(RunnerKind)
+
+
+def test_a_page_names_each_command() -> None:
+    pages = "".join(page.read_text() for page in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"))
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert [name for name in commands if f"coset {name}" not in pages and f"make {name}" not in pages] == []
+
+
+def _section(page: str, heading: str) -> str:
+    text = (DOCS / "internals" / f"{page}.md").read_text()
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
