@@ -126,10 +126,12 @@ def test_a_trial_needs_no_extra(bare: Path, company: Path) -> None:
     assert "demo" not in run([bare / "coset", "--help"], company)
 
 
+@pytest.mark.long
 def test_a_company_runs_its_own_pipeline_on_spark(installed: Path, company: Path) -> None:
     assert "Batch 0 is published" in run([installed / "coset", "run", "views", "--master", "local[2]"], company)
 
 
+@pytest.mark.long
 def test_a_companys_airflow_has_the_dag_and_the_plugin(installed: Path, company: Path) -> None:
     home = company / "airflow"
     variables = {
