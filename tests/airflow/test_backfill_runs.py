@@ -28,7 +28,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.model.backfill import SwapKind
-from tests.integration.test_backfills import Batches
+from tests.backfilled import Batches
 from tests.pipelines.late_flights import late_flights
 
 FORM = {
@@ -222,7 +222,7 @@ def test_nobody_is_asked_to_approve_what_would_be_refused(parsed, store_root, tm
     monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
     dags = parsed(
         "from coset.airflow import coset_backfill_dag\n"
-        "from tests.integration.test_backfills import counted\n\n"
+        "from tests.backfilled import counted\n\n"
         f"backfill = coset_backfill_dag(counted(5)('{store_root}/topics', 4))"
     )
     compare = dags["kept_backfill"].get_task("compare")

@@ -32,8 +32,8 @@ from partitioning.documents.store import Store
 from partitioning.errors import Conflict, Refused
 from partitioning.model.backfill import Backfill
 from partitioning.values import Value
+from tests.backfilled import Batches, counted
 from tests.histories import Click
-from tests.integration.test_backfills import Batches, counted
 from tests.running import silently
 
 # Many more take minutes each ten of them.

@@ -32,8 +32,8 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from partitioning.model.backfill import Backfill, Comparison, SwapKind
 from spark_jobs.tables.table_schema import folder
+from tests.backfilled import Batches, appended, stored
 from tests.histories import Click
-from tests.integration.test_backfills import Batches, appended, stored
 
 FOUR = Settings.parse(scheme="tasks(4)", groups=4)
 EVENING = datetime(2026, 11, 22, 20, 0, tzinfo=UTC)

@@ -17,26 +17,11 @@ from coset.batches.backfills.request import backfill
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
+from tests.commands import coset
 from tests.goldens import expect_golden
-from tests.histories import Click, table_of
-from tests.integration.test_cli import coset
-from tests.landed import land_table
+from tests.three_batches import NEWEST, three_batches
 
-NEWEST = str(Path(__file__).parents[1] / "pipelines" / "newest.py")
-
-
-@pytest.fixture
-def three_batches(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """Three published batches of ten clicks each, of which a step keeps the latest by key."""
-    monkeypatch.setenv("DELAYS_SOURCE", f"{store.root}/topics")
-    monkeypatch.setenv("COSET_STORE", store.root)
-    monkeypatch.setenv("COSET_DOCS", str(tmp_path))
-    for batch in range(3):
-        clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
-        land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=4)
-        result = coset("run", NEWEST, "--runner", "local")
-        assert result.exit_code == 0, result.output
-    return store
+__all__ = ["three_batches"]
 
 
 def read(text: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -30,69 +28,18 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import left_over, sweep
 from coset.sources.s3 import storage_options
-from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Conflict, CosetError, Refused
-from partitioning.model.backfill import Backfill, Swapped
-from partitioning.values import replace
+from partitioning.model.backfill import Swapped
 from spark_jobs.engine import order_steps as steps_of_kernel
 from spark_jobs.tables.table_schema import folder
-from tests.histories import Click, History
+from tests.backfilled import Batches, appended, counted, goes_on, stored
+from tests.histories import Click
 from tests.running import silently
-
-Rows = list[tuple[object, ...]]
-
-
-def counted(threshold: int) -> Callable[[str, int], Pipeline]:
-    def pipeline(source: str, partitions: int) -> Pipeline:
-        one = Pipeline("kept", source=source)
-        clicks = one.stream("clicks", key="k", partitions=partitions)
-        chosen = clicks.filter(f"id >= {threshold}", name="chosen")
-        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write("counts", lineage=True)
-        chosen.latest("seen", name="newest").write("newest", mode="upsert")
-        return one
-
-    return pipeline
-
-
-class Batches(History):
-    """Batches of clicks, some keys in each, and backfills of them."""
-
-    def __init__(
-        self, store: Store, docs: Path, pipeline: Callable[[int], Callable[[str, int], Pipeline]] = counted
-    ) -> None:
-        super().__init__(store, docs, pipeline(0))
-        self.docs = docs
-        self._of = pipeline
-
-    def batch(self, number: int, partitions: int = 4) -> None:
-        self.land([Click(f"key-{(number + key) % 13}", 10 * number + key, number) for key in range(9)], [], partitions)
-        self.publish(
-            self.plan(_goes_on(self._of(0)(f"{self.store.root}/topics", partitions), Settings()), partitions),
-            judged=False,
-        )
-
-    def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
-        pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
-        asked = dataclasses.replace(asked, settings=_goes_on(pipeline, asked.settings))
-        backfill = actions.begin(pipeline, self.store, asked)
-        with Local(processes=1) as runner:
-            actions.run(pipeline, self.store, backfill, runner, self.docs, silently)
-        return backfill
-
-    def seen(self, table: str = "counts") -> Rows:
-        delta = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
-        columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
-        return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
-
-
-def _goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
-    """Whatever was changed before it, each step goes on from what it kept."""
-    return replace(settings, go_on=tuple(step.name for step in pipeline.steps if step.state))
 
 
 def test_batches_are_run_again_under_another_scheme_swapped_and_taken_back(store: Store, tmp_path: Path) -> None:
@@ -129,20 +76,6 @@ def test_the_page_of_a_backfill_says_that_nobody_looked_at_the_tables(store: Sto
     assert "Every result table holds what the ledger published last" not in text
 
 
-def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:
-    """Counts of clicks with a great enough identity; nothing is kept."""
-
-    def pipeline(source: str, partitions: int) -> Pipeline:
-        one = Pipeline("kept", source=source)
-        chosen = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
-        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write(
-            "counts", lineage=True, mode=mode
-        )
-        return one
-
-    return pipeline
-
-
 def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path, pipeline=appended)
     for number in range(2):
@@ -171,10 +104,6 @@ def test_a_changed_pipeline_is_swapped_by_the_digest_of_what_was_seen(store: Sto
     actions.undo(store, again, "")
     actions.undo(store, backfill, "")
     assert history.seen() == before
-
-
-def stored(store: Store) -> list[str]:
-    return sorted(entry.key for entry in store.list(""))
 
 
 def test_a_preview_says_what_would_be_run_and_stores_nothing(store: Store, tmp_path: Path) -> None:
@@ -322,7 +251,7 @@ def test_a_batch_that_went_on_from_what_is_exchanged_is_refused(store: Store, tm
     ref = BatchRef.of(store, Ledger(store, "kept").put_plan(plan))
     with pytest.raises(Refused, match="what newest kept up to batch 0 was exchanged by a backfill since"):
         history.publish(ref)
-    _, ref_anew, _ = batch_steps.replan(pipeline, store.root, _goes_on(pipeline, Settings()), "exchanged")
+    _, ref_anew, _ = batch_steps.replan(pipeline, store.root, goes_on(pipeline, Settings()), "exchanged")
     assert ref_anew is not None
     history.publish(ref_anew)
     assert [row[1] for row in history.seen("newest")] == [50, 5, 6, 7, 8]
@@ -467,7 +396,7 @@ def test_cleaning_leaves_what_a_backfill_has_run_and_what_it_took_away(store: St
     assert left_over(pipeline, store).files == ()
 
 
-def test_cleaning_spares_what_a_backfill_at_work_goes_on_from(store: Store, tmp_path: Path) -> None:
+def test_cleaning_spares_what_a_backfill_at_workgoes_on_from(store: Store, tmp_path: Path) -> None:
     history = Batches(store, tmp_path)
     for number in range(13):
         history.land([Click("key-1", number, number)], [], 4)

@@ -17,7 +17,7 @@ from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from spark_jobs.tables.table_schema import folder
-from tests.integration.test_backfills import Batches, Rows, appended, counted, stored
+from tests.backfilled import Batches, Rows, appended, counted, stored
 
 NOW = timedelta(0)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from partitioning.documents.store import Store
-from tests.integration.test_cli import PIPELINE, arrive, coset, landed, refused
+from tests.commands import PIPELINE, arrive, coset, landed, refused
 
 __all__ = ["landed"]
 CHANGED = str(Path(PIPELINE).with_name("delays_late.py"))

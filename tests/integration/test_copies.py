@@ -17,7 +17,7 @@ from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from tests.histories import Click, History
-from tests.integration.test_state_left import totals
+from tests.totals import totals
 
 
 def batch(history: History, keys: int = 300) -> tuple[BatchRef, str]:

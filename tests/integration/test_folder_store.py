@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from partitioning.kinds import Kind
+from tests.commands import coset
 from tests.followed import done, told
-from tests.integration.test_cli import coset
 from tests.landed import land_table
 
 LOCAL = ("--runner", "local")

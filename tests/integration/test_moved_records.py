@@ -3,55 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 
-import duckdb
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from coset.batches import steps
 from coset.batches.runners.local import Local
 from coset.batches.runners.runner import Runner
 from coset.batches.runners.spark import Spark
-from coset.sources.s3 import storage_options
-from partitioning.authoring.flow import Flow
-from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from tests.examples import few
-from tests.landed import land_table
+from tests.moved import Build, direct, planned_over, published
 from tests.running import run_and_publish
-
-# Keys that all have, keys that only some have, and records without a key.
-RECORDS = {
-    "views": pa.table(
-        {
-            "k": [f"key-{n % 67}" if n % 50 else None for n in range(300)],
-            "page": [f"page-{n * 11 % 23}" if n % 37 else None for n in range(300)],
-            "v": list(range(300)),
-        }
-    ),
-    "clicks": pa.table(
-        {
-            "k": [f"key-{n % 83 + 20}" for n in range(250)],
-            "page": [f"page-{n % 17}" for n in range(250)],
-            "v": [n * 7 % 100 for n in range(250)],
-        }
-    ),
-    "sales": pa.table(
-        {
-            "shop": [f"shop-{n % 9}" for n in range(40)],
-            "k": [f"key-{n * 5 % 71}" if n % 13 else None for n in range(40)],
-            "v": list(range(40)),
-        }
-    ),
-}
-KEYS = {"views": "k", "clicks": "k", "sales": "shop"}
-PARTITIONS = {"views": 8, "clicks": 6, "sales": 4}
-
-Build = Callable[..., Flow]
 
 PIPELINES: dict[str, tuple[Build, str]] = {
     "counted by another key": (
@@ -158,32 +122,6 @@ def test_whoever_runs_it(runner: Callable[[], Runner], store: Store, tmp_path: P
     assert ref is not None
     run_and_publish(ref, tmp_path, runner())
     assert published(store) == direct(sql)
-
-
-def planned_over(store: Store, build: Build) -> Pipeline:
-    """The pipeline, over streams that have landed."""
-    source = f"{store.root}/topics"
-    pipeline = Pipeline("moved", source=source)
-    streams = signature(build).parameters
-    for name in streams:
-        land_table(RECORDS[name], name, source, key=KEYS[name], partitions=PARTITIONS[name])
-    declared = (
-        pipeline.stream(name, key=KEYS[name], partitions=PARTITIONS[name], null_keys="own task") for name in streams
-    )
-    build(*declared).write("t")
-    return pipeline
-
-
-def published(store: Store) -> list[tuple[object, ...]]:
-    rows = DeltaTable(f"{store.root}/tables/t", storage_options=storage_options()).to_pyarrow_table()
-    return sorted(zip(*rows.to_pydict().values(), strict=True), key=str)
-
-
-def direct(sql: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as connection:
-        for name, table in RECORDS.items():
-            connection.register(name, table)
-        return sorted(connection.execute(sql).fetchall(), key=str)
 
 
 def test_of_kafka_7294_only_the_rekeyed_records_move_and_the_report_says_so(store: Store, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
+from tests.clicked import landed
+from tests.commands import coset
 from tests.followed import commands
 from tests.histories import Click, table_of
-from tests.integration.test_cli import coset
 from tests.landed import land_file, land_table
 from tests.sparse import FIRST, SECOND, land
 
@@ -50,11 +51,6 @@ def written(file: Path, aggregates: str, more: str = "") -> None:
         'clicks = pipeline.stream("clicks", key="k", partitions=2)\n'
         f'clicks.aggregate("{aggregates}", name="counts").write("counts"{more})\n'
     )
-
-
-def landed(store: Store, batch: int) -> None:
-    clicks = [Click(f"key-{key}", 10 * batch + key, batch) for key in range(10)]
-    land_table(table_of(clicks), "clicks", f"{store.root}/topics", key="k", partitions=2)
 
 
 def first_file(store: Store) -> str:

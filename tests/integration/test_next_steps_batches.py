@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 from coset.sources.s3 import storage_options
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
+from tests.commands import coset
 from tests.faults import FaultProxy
 from tests.followed import done, told
-from tests.integration.test_cli import coset
 from tests.landed import land_table
 
 LOCAL = ("--runner", "local")

@@ -15,9 +15,9 @@ from coset.batches.runners.spark_server import SparkServer
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.kinds import Kind
+from tests.clicked import landed
+from tests.commands import coset
 from tests.followed import done, told
-from tests.integration.test_cli import coset
-from tests.integration.test_next_steps import landed
 
 LOCAL = ("--runner", "local")
 COUNTED = 'clicks.aggregate("count(*) AS n", name="counted").write("counts")'

@@ -24,18 +24,12 @@ from partitioning.model.artefact import Role
 from partitioning.model.plan import Plan, StateInput
 from partitioning.sections import markdown
 from tests.goldens import expect_golden
-from tests.histories import STREAK, Click, History, total
+from tests.histories import STREAK, Click, History
 from tests.running import task_receipts
+from tests.totals import totals
 
 KEPT = str(Path(__file__).parents[1] / "pipelines" / "kept.py")
 KEYS = 600
-
-
-def totals(source: str, partitions: int, build: Callable[[Flow], Flow] = total) -> Pipeline:
-    pipeline = Pipeline("kept", source=source)
-    clicks = pipeline.stream("clicks", key="k", partitions=partitions, null_keys="own task")
-    build(clicks).write("totals")
-    return pipeline
 
 
 class Totals(History):

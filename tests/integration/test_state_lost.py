@@ -26,11 +26,11 @@ from partitioning.errors import Refused
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
 from tests import functions
+from tests.backfilled import Batches, counted, stored
+from tests.commands import coset, refused
 from tests.histories import Click, History, Oracle, pipeline_of
-from tests.integration.test_backfill_texts import NEWEST, three_batches
-from tests.integration.test_backfills import Batches, counted, stored
-from tests.integration.test_cli import coset, refused
 from tests.running import run_groups, silently
+from tests.three_batches import NEWEST, three_batches
 
 __all__ = ["three_batches"]
 

@@ -19,8 +19,8 @@ from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store
 from partitioning.model.backfill import SwapKind
-from tests.integration.test_cli import coset
-from tests.integration.test_swaps_stopped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
+from tests.commands import coset
+from tests.swapped import NEWEST, backfilled, batch, chosen, half, land, seen, two_batches
 
 __all__ = ["two_batches"]
 

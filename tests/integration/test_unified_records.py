@@ -23,9 +23,9 @@ from partitioning.model.plan import Plan
 from partitioning.values import replace
 from spark_jobs.engine import writers
 from spark_jobs.engine.destinations import destinations
-from tests.integration.test_moved_records import direct, planned_over, published
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
+from tests.moved import direct, planned_over, published
 from tests.running import run_and_publish, run_groups, task_receipts
 
 COMBINED = "sum(n)::BIGINT AS n, sum(v)::BIGINT AS v, min(least) AS least"

@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from coset.batches.ref import BatchRef
 from coset.sources.reader import Batch
 from partitioning.authoring.settings import Settings
-from partitioning.documents.document import encode
 from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import PartitionReceipt
@@ -23,6 +21,7 @@ from partitioning.model.streams import NullKeys
 from partitioning.model.tasks import Task
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, REFUSED, TAKEN, Taken
+from tests.changed_receipts import change_receipt
 from tests.judged import COVERED, HAVE_KEYS, MEET, Refusal, caught_by, refusal
 from tests.landed import land_file
 from tests.real_batches import TAILS, delays, land_delays, ran, spoil_kernel, with_tasks
@@ -108,17 +107,6 @@ def test_a_receipt_whose_figures_are_others_is_refused(
     said = refusal(ref, tmp_path)
     assert says in said.findings[0]
     return said
-
-
-def change_receipt(ref: BatchRef, change: Callable[[PartitionReceipt], PartitionReceipt]) -> None:
-    """Change what the first task says of the first partition that it read."""
-    ledger, plan = ref.load()
-    receipt = ledger.receipt(plan.batch, 0, 0)
-    assert receipt is not None
-    first, *tasks = receipt.tasks
-    one, *others = first.partitions
-    changed = replace(receipt, tasks=(replace(first, partitions=(change(one), *others)), *tasks))
-    ledger.store.put(ledger.key("receipts", plan.batch, "attempt-0", "group-0"), encode(changed))
 
 
 # ---- records have keys

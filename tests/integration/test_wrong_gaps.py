@@ -18,7 +18,7 @@ from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, TAKEN, Taken
-from tests.integration.test_wrong_coverage import change_receipt
+from tests.changed_receipts import change_receipt
 from tests.judged import COVERED, EMPTY, EXPLAINED, MEET, Refusal, caught_by, refusal, results
 from tests.real_batches import ran, spoil_kernel
 from tests.sparse import FIRST, SECOND, counted, land, published

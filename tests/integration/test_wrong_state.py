@@ -19,10 +19,10 @@ from partitioning.model.order import OrderedParts
 from partitioning.model.plan import StateInput
 from partitioning.values import replace
 from tests.histories import Click, History
-from tests.integration.test_state_left import totals
 from tests.judged import COVERED, IN_PLACE, Refusal, caught_by, refusal
 from tests.misread import read_otherwise
 from tests.running import run_groups, task_receipts
+from tests.totals import totals
 
 Parts = tuple[LeftPart, ...]
 

@@ -28,11 +28,11 @@ from partitioning.values import replace
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.writers import Writers
 from tests.histories import Click, History
-from tests.integration.test_state_left import totals
 from tests.judged import PRODUCED, Refusal, caught_by, refusal
 from tests.landed import land_table
 from tests.real_batches import STAGE, delays, land_delays, stored
 from tests.running import run_and_publish, run_groups, task_receipts
+from tests.totals import totals
 
 
 def less(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:

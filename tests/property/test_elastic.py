@@ -11,8 +11,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from partitioning.model.reasons import AllTogether
+from tests.pipeline_examples import Declared, Move, counts, moves, pipeline_of, streams_of
 from tests.plans import arrived, plan_of
-from tests.property.test_pipelines import Declared, Move, counts, moves, pipeline_of, streams_of
 
 
 def planned(pipeline: Pipeline, scheme: str) -> Plan | None:

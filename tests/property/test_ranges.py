@@ -29,8 +29,8 @@ from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves
 from partitioning.values import replace
 from tests.examples import examples
+from tests.pipeline_examples import Declared, Landing, Move, counts, keys, pipeline_of
 from tests.plans import COLUMNS, arrived
-from tests.property.test_pipelines import Declared, Landing, Move, counts, keys, pipeline_of
 from tests.runner import ByPlan, Directly
 
 ends = st.lists(st.integers(0, 250), min_size=1, max_size=4)

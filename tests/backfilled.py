@@ -1,0 +1,90 @@
+"""Published batches, and backfills of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from coset.batches.backfills import actions
+from coset.batches.backfills.actions import Asked
+from coset.batches.runners.local import Local
+from coset.sources.s3 import storage_options
+from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.settings import Settings
+from partitioning.documents.store import Store
+from partitioning.model.backfill import Backfill
+from partitioning.values import replace
+from spark_jobs.tables.table_schema import folder
+from tests.histories import Click, History
+from tests.running import silently
+
+Rows = list[tuple[object, ...]]
+
+
+def counted(threshold: int) -> Callable[[str, int], Pipeline]:
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        clicks = one.stream("clicks", key="k", partitions=partitions)
+        chosen = clicks.filter(f"id >= {threshold}", name="chosen")
+        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write("counts", lineage=True)
+        chosen.latest("seen", name="newest").write("newest", mode="upsert")
+        return one
+
+    return pipeline
+
+
+class Batches(History):
+    """Batches of clicks, some keys in each, and backfills of them."""
+
+    def __init__(
+        self, store: Store, docs: Path, pipeline: Callable[[int], Callable[[str, int], Pipeline]] = counted
+    ) -> None:
+        super().__init__(store, docs, pipeline(0))
+        self.docs = docs
+        self._of = pipeline
+
+    def batch(self, number: int, partitions: int = 4) -> None:
+        self.land([Click(f"key-{(number + key) % 13}", 10 * number + key, number) for key in range(9)], [], partitions)
+        self.publish(
+            self.plan(goes_on(self._of(0)(f"{self.store.root}/topics", partitions), Settings()), partitions),
+            judged=False,
+        )
+
+    def backfilled(self, asked: Asked, partitions: int = 4, threshold: int = 0) -> Backfill:
+        pipeline = self._of(threshold)(f"{self.store.root}/topics", partitions)
+        asked = dataclasses.replace(asked, settings=goes_on(pipeline, asked.settings))
+        backfill = actions.begin(pipeline, self.store, asked)
+        with Local(processes=1) as runner:
+            actions.run(pipeline, self.store, backfill, runner, self.docs, silently)
+        return backfill
+
+    def seen(self, table: str = "counts") -> Rows:
+        delta = DeltaTable(folder(self.store.root, table), storage_options=storage_options())
+        columns = {"counts": ["k", "n", "total", "_batch"], "newest": ["k", "id", "seen"]}[table]
+        return sorted((tuple(row.values()) for row in delta.to_pyarrow_table(columns=columns).to_pylist()), key=repr)
+
+
+def goes_on(pipeline: Pipeline, settings: Settings) -> Settings:
+    """Whatever was changed before it, each step goes on from what it kept."""
+    return replace(settings, go_on=tuple(step.name for step in pipeline.steps if step.state))
+
+
+def appended(threshold: int, mode: str = "append") -> Callable[[str, int], Pipeline]:
+    """Counts of clicks with a great enough identity; nothing is kept."""
+
+    def pipeline(source: str, partitions: int) -> Pipeline:
+        one = Pipeline("kept", source=source)
+        chosen = one.stream("clicks", key="k", partitions=partitions).filter(f"id >= {threshold}", name="chosen")
+        chosen.aggregate("count(*) AS n, sum(id)::BIGINT AS total", name="counts").write(
+            "counts", lineage=True, mode=mode
+        )
+        return one
+
+    return pipeline
+
+
+def stored(store: Store) -> list[str]:
+    return sorted(entry.key for entry in store.list(""))
