@@ -29,9 +29,13 @@ def newest(store: Store, version: int | None = None) -> DeltaTable:
     return DeltaTable(f"{store.root}/tables/newest", version, storage_options=storage_options())
 
 
-def removed(store: Store, files: list[str]) -> Callable[[], None]:
+def key_of(uri: str) -> str:
+    """A file of the table, as the store names it: Delta says of a file in a folder where it lies without a scheme."""
+    return f"tables/newest/{uri.partition('/tables/newest/')[2]}"
+
+
+def removed(store: Store, keys: list[str]) -> Callable[[], None]:
     """Remove files; how they are put back."""
-    keys = [file.removeprefix(f"{store.root}/") for file in files]
     assert keys
     data = {key: store.get(key) or b"" for key in keys}
     for key in keys:
@@ -48,10 +52,10 @@ def files_to_come(store: Store, to: SwapKind) -> list[str]:
     """Those of the upserted table that a swap, or an undo, gives it."""
     if to is SwapKind.UNDO:
         version = newest(store).version()
-        return list(newest(store, version - 1).file_uris())
+        return [key_of(uri) for uri in newest(store, version - 1).file_uris()]
     keys = [entry.key for entry in store.list("tables/newest/") if entry.key.endswith(".parquet")]
-    there = set(newest(store).file_uris())
-    return [uri for key in keys if (uri := f"{store.root}/{key}") not in there]
+    there = {key_of(uri) for uri in newest(store).file_uris()}
+    return [key for key in keys if key not in there]
 
 
 def told(*words: str) -> str:
