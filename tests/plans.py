@@ -13,7 +13,7 @@ from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.model.tasks import Task, takes
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.step_states import Kept
+from partitioning.planning.stages.step_states import StateSnapshot
 
 COLUMNS = (Column("tailnum", "VARCHAR"), Column("dep_delay", "DOUBLE"))
 FILE_RECORDS = 100
@@ -45,7 +45,7 @@ def plan_of(
     limit: int | None = None,
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
-    kept: Kept | None = None,
+    kept: StateSnapshot | None = None,
 ) -> Plan:
     """The plan of a batch that has something to do."""
     plan = plan_batch(

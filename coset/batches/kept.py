@@ -19,13 +19,13 @@ from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.hashes import hash_of, read_key
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact
-from partitioning.model.graph import Keeps, quote
+from partitioning.model.graph import StateSpec, quote
 from partitioning.model.leaving import left_in, partitions_of
 from partitioning.model.order import OrderedParts
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, StateInput
 from partitioning.model.verdict import Verdict
-from partitioning.planning.stages.step_states import Kept, States
+from partitioning.planning.stages.step_states import States, StateSnapshot
 from partitioning.values import Value
 from spark_jobs.engine.relations import RESULT_ROWS
 from spark_jobs.engine.states import all_kept
@@ -36,7 +36,7 @@ class KeptState(Value, frozen=True):
     """What a step kept, up to a published batch. `runs` has the files of each run, newest first."""
 
     batch: int
-    keeps: Keeps
+    keeps: StateSpec
     read: StateInput
     runs: tuple[tuple[Artefact, ...], ...]
 
@@ -59,7 +59,7 @@ def kept_states(ledger: Ledger, batch: int | None = None) -> tuple[KeptState, ..
     files = StateFiles(ledger, plan)
     return tuple(
         KeptState(plan.batch, step.state, read, tuple(files.of(read, run) for run in read.runs))
-        for step, read in States(plan, Kept.by(verdict, digest(verdict))).left()
+        for step, read in States(plan, StateSnapshot.by(verdict, digest(verdict))).left()
         if step.state
     )
 
@@ -93,7 +93,7 @@ def exchanged_since(ledger: Ledger, plan: Plan) -> Iterator[Finding]:
     published, verdict = source.plan(reads[0].batch), source.verdict(reads[0].batch)
     assert published is not None
     assert verdict is not None
-    kept = {read.name: read for _, read in States(published, Kept.by(verdict, digest(verdict))).left()}
+    kept = {read.name: read for _, read in States(published, StateSnapshot.by(verdict, digest(verdict))).left()}
     for read in reads:
         if read.name not in kept or _runs(read) != _runs(kept[read.name]):
             what = f"what {read.step} kept up to batch {read.batch} was exchanged by a backfill since"

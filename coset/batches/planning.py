@@ -33,7 +33,7 @@ from partitioning.model.reasons import BeforeMoving, Unifying
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.partitioners.partitioners import notify
 from partitioning.planning.planner import plan_batch
-from partitioning.planning.stages.step_states import Kept
+from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.sections import many
 from spark_jobs.sql.column_check import check_sql
 from spark_jobs.sql.left_columns import with_columns
@@ -152,11 +152,11 @@ def _day_end() -> int:
     return -(-time.time_ns() // _DAY) * _DAY // 1000
 
 
-def kept_by(ledger: Ledger, published: Plan) -> Kept:
+def kept_by(ledger: Ledger, published: Plan) -> StateSnapshot:
     """The state that a published batch left."""
     verdict = ledger.verdict(published.batch)
     assert verdict is not None
-    return Kept.by(verdict, digest(verdict))
+    return StateSnapshot.by(verdict, digest(verdict))
 
 
 def _far_too_many_tasks(plan: Plan) -> str:

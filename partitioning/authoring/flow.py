@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from partitioning.authoring.kept_sql import NEW, distinct, distinct_keeps, recent, recent_keeps
 from partitioning.authoring.misfits import bad_key, cannot_keep, cannot_meet, cannot_write, no_key, unfinished
+from partitioning.authoring.state_sql import NEW, distinct, distinct_keeps, recent, recent_keeps
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import import_path
 from partitioning.kinds import Kind
-from partitioning.model.graph import Join, Keeps, Mode, Op, Step, quote, union
+from partitioning.model.graph import Join, Mode, Op, StateSpec, Step, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
@@ -188,7 +188,7 @@ class Flow(Value, frozen=True):
         if fan_in is not None:
             FAN_IN.check(fan_in, f"combine of {self.step}")
         sql = self.aggregated(columns)
-        return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and Keeps(), fan_in=fan_in)
+        return self._step(Op.COMBINE, sql, (columns,), name, keyed=True, state=running and StateSpec(), fan_in=fan_in)
 
     def latest(self, by: str, *, name: str | None = None) -> Flow:
         """The latest record of each key of this batch, over all batches so far: the one with the greatest `by`.
@@ -200,7 +200,7 @@ class Flow(Value, frozen=True):
         row = quote(self.alias)
         newest = f"row_number() OVER (PARTITION BY {self._qualified_key} ORDER BY ({by}) DESC NULLS LAST, {row} DESC)"
         sql = f"SELECT * FROM {self._source} QUALIFY {newest} = 1"
-        return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=Keeps())
+        return self._step(Op.LATEST, sql, (by,), name, keyed=True, state=StateSpec())
 
     def distinct(
         self,
@@ -311,7 +311,7 @@ class Flow(Value, frozen=True):
             findings,
             sql=f"SELECT * FROM {self._source}",
             keyed=state is not None,
-            state=state is not None and Keeps(columns=_declared(state)),
+            state=state is not None and StateSpec(columns=_declared(state)),
             partitions=None if partitionable else 1,
         )
 
@@ -407,7 +407,7 @@ class Flow(Value, frozen=True):
         flow = self
         if kept:
             sql, expressions = self._undeleted(deletes)
-            flow = self._step(Op.TABLE, sql, expressions, f"{self.step}.kept", keyed=True, state=Keeps())
+            flow = self._step(Op.TABLE, sql, expressions, f"{self.step}.kept", keyed=True, state=StateSpec())
         elif deletes is not None:
             flow = self.filter(f"({deletes}) IS NOT TRUE")
         return replace(flow, alias=self.alias)
@@ -424,7 +424,7 @@ class Flow(Value, frozen=True):
         if step and step.keeps_its_rows and deletes is None:
             return self
         sql, expressions = self._undeleted(deletes)
-        return self._step(Op.UPSERT, sql, expressions, name, keyed=True, state=Keeps())
+        return self._step(Op.UPSERT, sql, expressions, name, keyed=True, state=StateSpec())
 
     def aggregated(self, columns: str) -> str:
         """The SELECT of these aggregates by the flow's key."""

@@ -54,7 +54,7 @@ class Mode(StrEnum):
     REPLACE = "replace"
 
 
-class Keeps(Value, frozen=True, omit_defaults=True):
+class StateSpec(Value, frozen=True, omit_defaults=True):
     """The state of a step: what it keeps from batch to batch.
 
     Without `sql`, a step keeps its own output, one row for each key, and reads it as further input of the next batch.
@@ -95,7 +95,7 @@ class Step(Value, frozen=True):
     key_format: KeyFormat = KeyFormat.STRING
     keyed: bool = False
     rekeys: bool = False
-    state: Keeps | Literal[False] = False
+    state: StateSpec | Literal[False] = False
     partitions: int | None = None
     hash: str = MURMUR2
     fan_in: int | None = None

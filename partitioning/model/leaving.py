@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from partitioning.model.artefact import Artefact, Role
-from partitioning.model.graph import Keeps, Step, state_of
+from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.placement import Placement
 from partitioning.model.plan import Exchange, ExchangeInput, Plan, ResultInput, Stage, TaskRef
 from partitioning.model.reasons import Unifying
@@ -91,7 +91,7 @@ def leavings(plan: Plan, task: TaskRef) -> tuple[Leaving, ...]:
     return tuple(chain(_exchanges(plan, stage, task.task), _results(plan, stage), _states(stage)))
 
 
-def state_columns(keeps: Keeps) -> tuple[Column, ...]:
+def state_columns(keeps: StateSpec) -> tuple[Column, ...]:
     """The columns of the rows of state."""
     return *keeps.columns, BATCH, GONE
 

@@ -27,7 +27,7 @@ from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
-from partitioning.planning.stages.step_states import Kept
+from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.planning.taking import check_taking
 from partitioning.planning.task_sizes import counted, sized
 from partitioning.values import replace
@@ -57,7 +57,7 @@ class PriorBatches(TypedDict, total=False):
     settings: Settings
     statistics: Statistics | None
     locality: Locality | None
-    kept: Kept | None
+    kept: StateSnapshot | None
     rows: Mapping[str, int]
     named: str | None
     day_end: int | None
@@ -111,7 +111,7 @@ def plan_arrived(
     settings: Settings = DEFAULTS,
     statistics: Statistics | None = None,
     locality: Locality | None = None,
-    kept: Kept | None = None,
+    kept: StateSnapshot | None = None,
     rows: Mapping[str, int] | None = None,
     named: str | None = None,
     day_end: int | None = None,

@@ -11,11 +11,11 @@ from partitioning.model.allowance import Allowance
 from partitioning.model.graph import Op, Step
 from partitioning.model.plan import Plan, StateInput
 from partitioning.planning.beginnings import beginnings, graph_of
-from partitioning.planning.stages.step_states import Kept, States
+from partitioning.planning.stages.step_states import States, StateSnapshot
 from partitioning.sections import many
 
 
-def check_taking(plan: Plan, published: Plan | None, kept: Kept | None, allowance: Allowance) -> None:
+def check_taking(plan: Plan, published: Plan | None, kept: StateSnapshot | None, allowance: Allowance) -> None:
     """Raise Refused, with all findings, if a batch would go on without more of what a step kept than it may."""
     findings = list(_misnamed(plan, published, allowance))
     if published is not None:
@@ -34,7 +34,7 @@ def _misnamed(plan: Plan, published: Plan | None, allowance: Allowance) -> Itera
             yield Finding(Kind.NAME, what, "--take-away", f"name one of {', '.join(sorted(known))}", about(name=name))
 
 
-def _left_behind(plan: Plan, published: Plan, kept: Kept | None, allowance: Allowance) -> Iterator[Finding]:
+def _left_behind(plan: Plan, published: Plan, kept: StateSnapshot | None, allowance: Allowance) -> Iterator[Finding]:
     """What steps kept that the batch does not read. A table that is not kept any more is read whole."""
     reads = {read.name for stage in plan.stages for read in stage.inputs if isinstance(read, StateInput)}
     asked = {*allowance.named, *_begun_anew(plan, published)}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import duckdb
 
-from partitioning.model.graph import Keeps, Op, Step, quote, state_of
+from partitioning.model.graph import Op, StateSpec, Step, quote, state_of
 from partitioning.model.leaving import BATCH, GONE, TIME, state_columns
 from partitioning.model.plan import StateInput
 from partitioning.model.streams import Column
@@ -35,7 +35,7 @@ def task_state(
     return kind(connection, step, step.state, batch, read, known, whole=whole)
 
 
-def all_kept(keeps: Keeps, read: StateInput, known: str) -> str:
+def all_kept(keeps: StateSpec, read: StateInput, known: str) -> str:
     """The query for all that is kept, of whatever key; the table `known` has the rows of all runs."""
     columns = ", ".join(quote(column.name) for column in keeps.columns)
     if keeps.sql:
@@ -50,7 +50,7 @@ class TaskState(ABC):
         self,
         connection: duckdb.DuckDBPyConnection,
         step: Step,
-        keeps: Keeps,
+        keeps: StateSpec,
         batch: int,
         read: StateInput | None,
         known: str | None,
@@ -175,7 +175,7 @@ class KeptByKey(TaskState):
         return self._key if self._key == "0" else f"{relation}.{self._key}"
 
 
-def _young(keeps: Keeps, read: StateInput | None, relation: str) -> str:
+def _young(keeps: StateSpec, read: StateInput | None, relation: str) -> str:
     """The query for the rows whose time is not over."""
     since = keeps.since(read.latest if read else None)
     young = "true" if since is None else f"{quote(TIME.name)} >= {since}"
@@ -193,7 +193,7 @@ def _newest(key: str, relation: str) -> str:
     return f"SELECT * FROM {relation} QUALIFY {batch} = max({batch}) OVER (PARTITION BY {key})"
 
 
-def _key(keeps: Keeps) -> str:
+def _key(keeps: StateSpec) -> str:
     """What tells keys apart: without a key column there is but one."""
     key = keeps.placement.key if keeps.placement else ""
     return quote(key) if key else "0"

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import duckdb
 
-from partitioning.authoring.kept_sql import NEW
 from partitioning.authoring.pipeline import Pipeline
+from partitioning.authoring.state_sql import NEW
 from partitioning.errors import Finding, Refused, about
 from partitioning.imports import imported, is_import_path
 from partitioning.kinds import Kind

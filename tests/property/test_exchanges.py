@@ -8,7 +8,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partitioning.model.graph import Graph, Keeps, Op, Step, Write
+from partitioning.model.graph import Graph, Op, StateSpec, Step, Write
 from partitioning.model.placement import OPAQUE, KeyFormat
 from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
@@ -51,10 +51,10 @@ OPTIONS: Mapping[str, dict[str, object]] = {
     "partial": {"op": Op.PARTIAL, "rekeys": True},
     "repartition": {"op": Op.REPARTITION, "hash": "java"},
     "aggregate": {"op": Op.AGGREGATE, "keyed": True},
-    "combine": {"op": Op.COMBINE, "keyed": True, "state": Keeps()},
+    "combine": {"op": Op.COMBINE, "keyed": True, "state": StateSpec()},
     "join": {"op": Op.JOIN, "keyed": True},
-    "stateful": {"op": Op.PROCESS, "keyed": True, "state": Keeps()},
-    "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": Keeps(), "rekeys": True},
+    "stateful": {"op": Op.PROCESS, "keyed": True, "state": StateSpec()},
+    "stateful rekeyed": {"op": Op.PROCESS, "keyed": True, "state": StateSpec(), "rekeys": True},
     "on dataframes": {"op": Op.SPARK, "keyed": True},
     "on dataframes rekeyed": {"op": Op.SPARK, "keyed": True, "rekeys": True},
     "one task": {"op": Op.PROCESS, "partitions": 1},

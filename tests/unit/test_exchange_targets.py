@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from partitioning.authoring.pipeline import Pipeline
-from partitioning.planning.exchanges.derived_placements import placements
+from partitioning.planning.exchanges.derived_placements import derive_placements
 from tests.cutting import counted, exchanges, merged, rekeyed, sources, stream
 from tests.exchanged import why
 
@@ -81,7 +81,7 @@ def test_records_that_all_move_go_by_the_hash_of_their_streams(pipeline: Pipelin
 
 def test_placements_tell_since_which_step_records_are_dirty(pipeline: Pipeline) -> None:
     counted(rekeyed(merged(pipeline), "again").filter("v > 1", name="f"), "n")
-    placed = placements(pipeline.graph)
+    placed = derive_placements(pipeline.graph)
     assert [(origin.name, origin.since) for origin in placed["m"].origins] == [("a", None), ("b", "kb")]
     assert [(origin.name, origin.since) for origin in placed["f"].origins] == [("a", "again"), ("b", "again")]
     assert [(origin.name, origin.since) for origin in placed["n"].origins] == [("n", None)]

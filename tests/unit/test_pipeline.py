@@ -9,7 +9,7 @@ import pytest
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Refused
-from partitioning.model.graph import Keeps, Op, Step, Write
+from partitioning.model.graph import Op, StateSpec, Step, Write
 from partitioning.model.streams import Column
 
 
@@ -247,7 +247,7 @@ def test_a_process_declares_what_its_function_gives(pipeline: Pipeline, flights:
         (),
         "tailnum",
         keyed=True,
-        state=Keeps(columns=(Column("tailnum", "VARCHAR"), Column("n", "BIGINT"))),
+        state=StateSpec(columns=(Column("tailnum", "VARCHAR"), Column("n", "BIGINT"))),
         function="math:fsum",
         columns=(Column("tailnum", "VARCHAR"), Column("score", "DOUBLE")),
     )

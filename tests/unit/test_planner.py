@@ -13,7 +13,7 @@ from partitioning.model.plan import Plan
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Discovered
 from partitioning.planning.planner import KEYS_COMPARED, OPAQUE_KEYS_COMPARED, plan_batch
-from partitioning.planning.stages.step_states import Kept
+from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.values import replace
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
 
@@ -201,7 +201,7 @@ def test_what_is_moved_and_what_is_state_is_sized_by_the_last_batch() -> None:
     assert [group.records for group in first.groups] == [200, 200, 0, 0]
     figures = Statistics(0, {"a": 400, "a.partial": 80, "counted": 40})
     found = [arrived("a", [300] * 4)]
-    kept = Kept("sha256:0", {"counted.state": 40}, {})
+    kept = StateSnapshot("sha256:0", {"counted.state": 40}, {})
     plan = plan_of(by_delay(), found, batch=1, published=first, statistics=figures, kept=kept)
     # Twice the records of the last batch, so 160 partial ones, and 40 of state; 10 bytes each.
     assert [(group.bytes, group.records) for group in plan.groups[2:]] == [(1000, 100), (1000, 100)]

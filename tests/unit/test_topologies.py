@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from partitioning.cosets.assignment import assign
-from partitioning.model.graph import Graph, Keeps, Op, Step, Write
+from partitioning.model.graph import Graph, Op, StateSpec, Step, Write
 from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
 from partitioning.planning.exchanges.cuts import Cut, cuts
-from partitioning.planning.exchanges.derived_placements import placements, target
+from partitioning.planning.exchanges.derived_placements import derive_placements, target
 from tests.exchanged import paths, tables, tables_of_one_task
 from tests.plans import takers
 
@@ -110,7 +110,7 @@ def _options(op: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "op": Op.PROCESS,
             "keyed": op["stateful"],
-            "state": op["stateful"] and Keeps(),
+            "state": op["stateful"] and StateSpec(),
             "rekeys": op["key_changing"],
         }
     if op["stateful"]:
@@ -180,7 +180,7 @@ MIXED = [topology for topology in FOUND if topology["derived"]["mixed_input"]]
 @pytest.mark.parametrize("topology", named(MIXED))
 def test_where_clean_and_dirty_meet_only_dirty_records_move(topology: Topology) -> None:
     graph, made, found = planned(topology)
-    placed = placements(graph)
+    placed = derive_placements(graph)
     steps = {step.name: step for step in graph.steps}
     crossed: dict[tuple[str, str, bool], set[int]] = {}
     for path in paths(graph, made, found):

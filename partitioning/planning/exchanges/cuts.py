@@ -6,7 +6,7 @@ from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import GATHERED, KeyFormat
 from partitioning.model.reasons import AskedFor, ExchangeReason, Unplaced
 from partitioning.model.statistics import Statistics
-from partitioning.planning.exchanges.derived_placements import Placed, placements
+from partitioning.planning.exchanges.derived_placements import DerivedPlacement, derive_placements
 from partitioning.planning.exchanges.estimates import Estimate, estimates
 from partitioning.planning.exchanges.move_reasons import unplaced
 from partitioning.planning.exchanges.regions import Solution, regions, solved
@@ -59,7 +59,7 @@ def cuts(graph: Graph, statistics: Statistics | None = None) -> tuple[Graph, tup
     >>> cut.why.dirty, cut.wanted_by, cut.why.staying
     (('b.rekey.rekey',), ('counted',), ('a',))
     """
-    placed = placements(graph, statistics)
+    placed = derive_placements(graph, statistics)
     records = estimates(graph, statistics)
     steps = {step.name: step for step in graph.steps}
     solutions = {region.target: solved(region, placed, records) for region in regions(graph, placed)}
@@ -76,7 +76,7 @@ def cuts(graph: Graph, statistics: Statistics | None = None) -> tuple[Graph, tup
     return rewritten, tuple(exchanges)
 
 
-def _wanted(source: Placed, solution: Solution, moved: Moved, reason: Unplaced, spares: int | None) -> Cut:
+def _wanted(source: DerivedPlacement, solution: Solution, moved: Moved, reason: Unplaced, spares: int | None) -> Cut:
     node, key_hash = moved.move.node, moved.move.target
     weight = solution.weights[node]
     return Cut(
@@ -93,7 +93,7 @@ def _wanted(source: Placed, solution: Solution, moved: Moved, reason: Unplaced, 
     )
 
 
-def _asked(step: Step, source: Placed, weight: Estimate, moved: Moved) -> Cut:
+def _asked(step: Step, source: DerivedPlacement, weight: Estimate, moved: Moved) -> Cut:
     """The exchange that a repartition step asks for, which spares nothing."""
     return Cut(
         moved.source,

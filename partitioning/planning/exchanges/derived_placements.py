@@ -27,7 +27,7 @@ class PlacementOrigin(Value, frozen=True, order=True):
         return self.since is None and self.key_hash.serves(target)
 
 
-class Placed(Value, frozen=True):
+class DerivedPlacement(Value, frozen=True):
     """Where the records of a stream or step lie, by each of their origins; `key` is their key column."""
 
     key: str
@@ -43,27 +43,27 @@ class Placed(Value, frozen=True):
         return len({origin.lies(target) for origin in self.origins}) > 1
 
 
-def placements(graph: Graph, statistics: Statistics | None = None) -> Mapping[str, Placed]:
+def derive_placements(graph: Graph, statistics: Statistics | None = None) -> Mapping[str, DerivedPlacement]:
     """Where the records of each stream and step lie, once the exchanges that keyed steps need are there.
 
     >>> from partitioning.authoring.pipeline import Pipeline
     >>> pipeline = Pipeline("p", source="s3://landing/topics")
     >>> a, b = (pipeline.stream(name, key="k", partitions=4) for name in "ab")
     >>> _ = a.merge(b.rekey("j").rekey("k"), name="both").aggregate("count(*) AS n", name="counted")
-    >>> placed = placements(pipeline.graph)
+    >>> placed = derive_placements(pipeline.graph)
     >>> [(origin.name, origin.since) for origin in placed["both"].origins]
     [('a', None), ('b', 'b.rekey.rekey')]
     >>> [(origin.name, str(origin.key_hash), origin.since) for origin in placed["counted"].origins]
     [('counted', 'murmur2 of string keys', None)]
     """
     records = estimates(graph, statistics)
-    placed: dict[str, Placed] = {}
+    placed: dict[str, DerivedPlacement] = {}
     for stream in graph.streams:
         origin = PlacementOrigin(stream.name, KeyHash(stream.key_format, stream.hash))
-        placed[stream.name] = Placed(stream.key, stream.key_format, (origin,))
+        placed[stream.name] = DerivedPlacement(stream.key, stream.key_format, (origin,))
     for step in graph.steps:
         inputs = [placed[name] for name in step.inputs]
-        placed[step.name] = Placed(step.key, step.key_format, _origins(step, inputs, records))
+        placed[step.name] = DerivedPlacement(step.key, step.key_format, _origins(step, inputs, records))
     return placed
 
 
@@ -77,19 +77,21 @@ def gathers(step: Step) -> bool:
     return (step.op is Op.PROCESS and step.partitions == 1) or (step.keyed and not step.key)
 
 
-def target(step: Step, placed: Mapping[str, Placed]) -> KeyHash:
+def target(step: Step, placed: Mapping[str, DerivedPlacement]) -> KeyHash:
     """How the inputs of a step that `places` must lie."""
     return GATHERED if gathers(step) else placed[step.name].origins[0].key_hash
 
 
-def changes_keys(step: Step, placed: Mapping[str, Placed]) -> bool:
+def changes_keys(step: Step, placed: Mapping[str, DerivedPlacement]) -> bool:
     """Whether records may have other keys after the step than before; not if it names the key column there is."""
     before = placed[step.inputs[0]]
     same = (step.key, step.key_format) == (before.key, before.key_format) and step.expressions == (quote(step.key),)
     return step.rekeys and not (step.op is Op.REKEY and same)
 
 
-def _origins(step: Step, inputs: Sequence[Placed], records: Mapping[str, Estimate]) -> tuple[PlacementOrigin, ...]:
+def _origins(
+    step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, Estimate]
+) -> tuple[PlacementOrigin, ...]:
     if places(step):
         return (PlacementOrigin(step.name, _way(step, inputs, records), step.name if step.rekeys else None),)
     origins = [origin for source in inputs for origin in source.origins]
@@ -98,7 +100,7 @@ def _origins(step: Step, inputs: Sequence[Placed], records: Mapping[str, Estimat
     return tuple(dict.fromkeys(origins))
 
 
-def _way(step: Step, inputs: Sequence[Placed], records: Mapping[str, Estimate]) -> KeyHash:
+def _way(step: Step, inputs: Sequence[DerivedPlacement], records: Mapping[str, Estimate]) -> KeyHash:
     """How the records of a step that `places` lie.
 
     Where inputs lie by different hashes, that of most records holds and the others move. Where all of them move,

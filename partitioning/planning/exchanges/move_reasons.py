@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping
 from partitioning.model.graph import Step
 from partitioning.model.placement import GATHERED, KeyHash
 from partitioning.model.reasons import MovesAlong, PlacedOtherwise, Unplaced
-from partitioning.planning.exchanges.derived_placements import Placed, PlacementOrigin
+from partitioning.planning.exchanges.derived_placements import DerivedPlacement, PlacementOrigin
 from partitioning.planning.exchanges.estimates import total
 from partitioning.planning.exchanges.regions import Node, Solution
 
 
-def unplaced(steps: Mapping[str, Step], placed: Mapping[str, Placed], solution: Solution, node: Node) -> Unplaced:
+def unplaced(
+    steps: Mapping[str, Step], placed: Mapping[str, DerivedPlacement], solution: Solution, node: Node
+) -> Unplaced:
     """Why the exchange at a node of a solved region is there: since when its records are unplaced, and what stays or
     moves along."""
     key_hash = solution.region.target
@@ -27,7 +29,7 @@ def unplaced(steps: Mapping[str, Step], placed: Mapping[str, Placed], solution: 
     )
 
 
-def _along(placed: Mapping[str, Placed], solution: Solution, node: Node) -> MovesAlong | None:
+def _along(placed: Mapping[str, DerivedPlacement], solution: Solution, node: Node) -> MovesAlong | None:
     names = solution.along.get(node)
     if not names:
         return None
@@ -39,12 +41,14 @@ def _along(placed: Mapping[str, Placed], solution: Solution, node: Node) -> Move
     return MovesAlong(names, node.name, left.records if known else None, without.records if known else None)
 
 
-def _staying(steps: Mapping[str, Step], placed: Mapping[str, Placed], solution: Solution, node: Node) -> Iterable[str]:
+def _staying(
+    steps: Mapping[str, Step], placed: Mapping[str, DerivedPlacement], solution: Solution, node: Node
+) -> Iterable[str]:
     inputs = [name for step in solution.wanted_by[node] for name in steps[step].inputs]
     clean = dict.fromkeys(origin.name for name in inputs for origin in _clean(placed[name], solution.region.target))
     moving = {name for names in solution.along.values() for name in names}
     return [name for name in clean if name not in moving]
 
 
-def _clean(placed: Placed, key_hash: KeyHash) -> list[PlacementOrigin]:
+def _clean(placed: DerivedPlacement, key_hash: KeyHash) -> list[PlacementOrigin]:
     return [origin for origin in placed.origins if origin.lies(key_hash)]

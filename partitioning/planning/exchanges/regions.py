@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.placement import KeyHash
-from partitioning.planning.exchanges.derived_placements import Placed, changes_keys, places, target
+from partitioning.planning.exchanges.derived_placements import DerivedPlacement, changes_keys, places, target
 from partitioning.planning.exchanges.estimates import Estimate, total
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
 from partitioning.values import Value
@@ -37,7 +37,7 @@ class Region(Value, frozen=True):
     wants: tuple[tuple[str, Node], ...]
 
 
-def regions(graph: Graph, placed: Mapping[str, Placed]) -> tuple[Region, ...]:
+def regions(graph: Graph, placed: Mapping[str, DerivedPlacement]) -> tuple[Region, ...]:
     """The regions of a graph, one for each way in which moved records are to lie, in the order of those."""
     wants: dict[KeyHash, list[tuple[str, Node]]] = {}
     for step in graph.steps:
@@ -51,7 +51,7 @@ def regions(graph: Graph, placed: Mapping[str, Placed]) -> tuple[Region, ...]:
 
 
 def _region(
-    graph: Graph, placed: Mapping[str, Placed], key_hash: KeyHash, wants: tuple[tuple[str, Node], ...]
+    graph: Graph, placed: Mapping[str, DerivedPlacement], key_hash: KeyHash, wants: tuple[tuple[str, Node], ...]
 ) -> Region:
     before: dict[Node, tuple[Node, ...]] = {}
     sources = [Node(stream.name) for stream in graph.streams if not placed[stream.name].lies(key_hash)]
@@ -123,7 +123,7 @@ class Solution(Value, frozen=True):
             groups.append(([node for node in self.chosen if node in nodes], [*inputs, wanted]))
         return groups
 
-    def unmixed(self, placed: Mapping[str, Placed], node: Node) -> tuple[Node, ...]:
+    def unmixed(self, placed: Mapping[str, DerivedPlacement], node: Node) -> tuple[Node, ...]:
         """The last nodes on the way to `node` that hold nothing but unplaced records."""
         last: dict[Node, None] = {}
         waiting = [node]
@@ -136,7 +136,7 @@ class Solution(Value, frozen=True):
         return tuple(last)
 
 
-def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, Estimate]) -> Solution:
+def solved(region: Region, placed: Mapping[str, DerivedPlacement], records: Mapping[str, Estimate]) -> Solution:
     """The exchanges that move the fewest records, one on each path to each step that wants them.
 
     Of those that move as few, such that move no placed records are taken, then the fewest, then the latest.
@@ -172,9 +172,9 @@ def solved(region: Region, placed: Mapping[str, Placed], records: Mapping[str, E
     )
 
 
-def _is_mixed(placed: Mapping[str, Placed], key_hash: KeyHash, node: Node) -> bool:
+def _is_mixed(placed: Mapping[str, DerivedPlacement], key_hash: KeyHash, node: Node) -> bool:
     return not node.moved and placed[node.name].mixed(key_hash)
 
 
-def _along(placed: Placed, key_hash: KeyHash) -> tuple[str, ...]:
+def _along(placed: DerivedPlacement, key_hash: KeyHash) -> tuple[str, ...]:
     return tuple(dict.fromkeys(origin.name for origin in placed.origins if origin.lies(key_hash)))

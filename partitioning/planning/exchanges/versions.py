@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.model.graph import Graph, Op, Step, quote, union
 from partitioning.model.placement import KeyHash
-from partitioning.planning.exchanges.derived_placements import Placed, places, target
+from partitioning.planning.exchanges.derived_placements import DerivedPlacement, places, target
 from partitioning.planning.exchanges.estimates import EARLY
 from partitioning.planning.exchanges.regions import Node
 from partitioning.values import Value, replace
@@ -40,7 +40,7 @@ _Read = _Version | Move
 
 
 def versions(
-    graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[KeyHash, Sequence[Node]]
+    graph: Graph, placed: Mapping[str, DerivedPlacement], chosen: Mapping[KeyHash, Sequence[Node]]
 ) -> tuple[Graph, tuple[Moved, ...]]:
     """The graph with the `chosen` exchanges, by where they move records to, and with all explicit repartitions.
 
@@ -53,7 +53,9 @@ def versions(
 class _Reading:
     """Which versions of what each version of a step reads, and so which there are."""
 
-    def __init__(self, graph: Graph, placed: Mapping[str, Placed], chosen: Mapping[KeyHash, Sequence[Node]]) -> None:
+    def __init__(
+        self, graph: Graph, placed: Mapping[str, DerivedPlacement], chosen: Mapping[KeyHash, Sequence[Node]]
+    ) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._placed = placed
         self._chosen = {key_hash: frozenset(nodes) for key_hash, nodes in chosen.items()}

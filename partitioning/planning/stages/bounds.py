@@ -9,7 +9,7 @@ from partitioning.model.graph import Op
 from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
-from partitioning.planning.exchanges.derived_placements import placements, places, target
+from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
 from partitioning.planning.stages.choices import chosen_schemes
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
@@ -31,7 +31,7 @@ def most_waves(pipeline: Pipeline, settings: Settings = DEFAULTS) -> int:
     (3, 4)
     """
     graph = pipeline.graph
-    placed = placements(graph)
+    placed = derive_placements(graph)
     crossed = {stream.name: 0 for stream in graph.streams}
     dataframes = {step.name for step in graph.steps if step.on_dataframes}
     unifying = 0

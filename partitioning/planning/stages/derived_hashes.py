@@ -1,4 +1,4 @@
-"""Placed by: the hashes by which the records of each step of a stage lie, from those of what the stage reads."""
+"""Derived hashes: those by which the records of each step of a stage lie, from those of what the stage reads."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Graph, Step
 from partitioning.model.placement import KeyHash, Placement
-from partitioning.planning.exchanges.derived_placements import Placed, changes_keys
+from partitioning.planning.exchanges.derived_placements import DerivedPlacement, changes_keys
 
 # None among them stands for records that lie anywhere.
 KeyHashes = frozenset[KeyHash | None]
 
 
-def keys_of(graph: Graph) -> Mapping[str, Placed]:
+def keys_of(graph: Graph) -> Mapping[str, DerivedPlacement]:
     """The key column of each stream and step."""
-    streams = {stream.name: Placed(stream.key, stream.key_format, ()) for stream in graph.streams}
-    return streams | {step.name: Placed(step.key, step.key_format, ()) for step in graph.steps}
+    streams = {stream.name: DerivedPlacement(stream.key, stream.key_format, ()) for stream in graph.streams}
+    return streams | {step.name: DerivedPlacement(step.key, step.key_format, ()) for step in graph.steps}
 
 
-def placed_by(
-    steps: Sequence[Step], read: Mapping[str, KeyHash | None], keys: Mapping[str, Placed]
+def derive_hashes(
+    steps: Sequence[Step], read: Mapping[str, KeyHash | None], keys: Mapping[str, DerivedPlacement]
 ) -> Mapping[str, KeyHashes]:
     """The hashes by which the records of each relation of a stage lie: of what it reads, then of its steps."""
     lying: dict[str, KeyHashes] = {name: frozenset({key_hash}) for name, key_hash in read.items()}

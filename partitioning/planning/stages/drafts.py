@@ -19,7 +19,7 @@ from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice
-from partitioning.planning.stages.derived_hashes import KeyHashes, keys_of, placed_by
+from partitioning.planning.stages.derived_hashes import KeyHashes, derive_hashes, keys_of
 from partitioning.planning.stages.record_ranges import unfit
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import ReadKind, StageOutline, StageRead, Waves
@@ -116,7 +116,7 @@ class _Drafter:
             shares.owners if shares else rule,
             shares.cooling if shares else (),
             keeps,
-            placed_by(part.steps, read, self._keys),
+            derive_hashes(part.steps, read, self._keys),
             wants,
             natural,
         )

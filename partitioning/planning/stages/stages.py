@@ -24,7 +24,7 @@ from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import Draft, StageContext, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
-from partitioning.planning.stages.step_states import Kept, States
+from partitioning.planning.stages.step_states import States, StateSnapshot
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -48,7 +48,7 @@ def cut(
     ends: Ends = NOTHING,
     statistics: Statistics | None = None,
     batch: int = 0,
-    kept: Kept | None = None,
+    kept: StateSnapshot | None = None,
     streams: Sequence[PlannedStream] = (),
     anew: Collection[str] = (),
     named: str | None = None,

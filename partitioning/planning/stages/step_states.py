@@ -14,7 +14,7 @@ from partitioning.commands import PlanAsking
 from partitioning.errors import Finding, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Role
-from partitioning.model.graph import Keeps, Step, state_of
+from partitioning.model.graph import StateSpec, Step, state_of
 from partitioning.model.leaving import state_columns
 from partitioning.model.placement import MURMUR2, OPAQUE, KeyHash, Placement
 from partitioning.model.plan import Plan, StateInput, StateRun
@@ -26,7 +26,7 @@ from partitioning.values import Value, replace
 _READERS = 4
 
 
-class Kept(Value, frozen=True):
+class StateSnapshot(Value, frozen=True):
     """The state that a published batch left: its verdict's digest; records and greatest time, by name of the state."""
 
     verdict: str
@@ -34,7 +34,7 @@ class Kept(Value, frozen=True):
     latest: Mapping[str, int]
 
     @classmethod
-    def by(cls, verdict: Verdict, digest: str) -> Kept:
+    def by(cls, verdict: Verdict, digest: str) -> StateSnapshot:
         """What a verdict names as state."""
         records, latest = dict[str, int](), dict[str, int]()
         for artefact in verdict.artefacts:
@@ -54,7 +54,7 @@ class States:
     def __init__(
         self,
         published: Plan | None,
-        kept: Kept | None,
+        kept: StateSnapshot | None,
         anew: Collection[str] = (),
         asked: Collection[str] = (),
         named: str = "",
@@ -115,7 +115,7 @@ class States:
         lies = _placement(self._steps[step.name][1])
         return min(lies.partitions, cosets) > 1 and now != {lies.key_hash}
 
-    def _input(self, step: Step, keeps: Keeps, anew: Placement) -> StateInput | None:
+    def _input(self, step: Step, keeps: StateSpec, anew: Placement) -> StateInput | None:
         if step.name not in self._steps:
             return None
         _, state = self._steps[step.name]
@@ -149,12 +149,12 @@ class States:
         return replace(run, latest=min(run.latest, self._day_end))
 
 
-def _placement(state: Keeps) -> Placement:
+def _placement(state: StateSpec) -> Placement:
     assert state.placement is not None
     return state.placement
 
 
-def _unexpired(runs: Sequence[StateRun], keeps: Keeps) -> list[StateRun]:
+def _unexpired(runs: Sequence[StateRun], keeps: StateSpec) -> list[StateRun]:
     """Those of which something is still kept."""
     since = keeps.since(max((run.latest for run in runs if run.latest is not None), default=None))
     return [run for run in runs if run.latest is None or since is None or run.latest >= since]

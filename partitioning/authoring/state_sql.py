@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from partitioning.model.graph import Keeps, quote, state_of
+from partitioning.model.graph import StateSpec, quote, state_of
 from partitioning.model.leaving import DAY_END, TIME
 
 # Whether a record is of this batch.
@@ -25,11 +25,11 @@ def recent(source: str, time: str, ahead: timedelta, step: str) -> str:
     return f"{new} UNION ALL BY NAME SELECT *, false AS {quote(NEW)} FROM {quote(state_of(step))}"
 
 
-def recent_keeps(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> Keeps:
+def recent_keeps(source: str, key: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
     """All records that have a time."""
     number = _numbered(time, ahead)
     sql = f"SELECT *, {number} AS {quote(TIME.name)} FROM {source} WHERE {number} IS NOT NULL"
-    return Keeps(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
+    return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
 
 
 def distinct(source: str, key: str, identity: str, time: str, within: timedelta, ahead: timedelta, step: str) -> str:
@@ -51,13 +51,13 @@ def distinct(source: str, key: str, identity: str, time: str, within: timedelta,
     )
 
 
-def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta) -> Keeps:
+def distinct_keeps(source: str, key: str, identity: str, time: str, keep: timedelta, ahead: timedelta) -> StateSpec:
     """Key, identity and time of all records that have these."""
     number = _numbered(time, ahead)
     columns = f"{quote(key)}, {identity} AS {quote(_IDENTITY)}, {number} AS {quote(TIME.name)}"
     known = f"({identity}) IS NOT NULL AND {number} IS NOT NULL"
     sql = f"SELECT DISTINCT {columns} FROM {source} WHERE {known}"
-    return Keeps(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
+    return StateSpec(sql, keep // _MICROSECOND, apart=_apart(source, key, time, ahead))
 
 
 def _apart(source: str, key: str, time: str, ahead: timedelta) -> str:
