@@ -12,7 +12,7 @@ from partitioning.model.graph import Graph, Op, Step
 from partitioning.model.placement import KeyHash
 from partitioning.planning.exchanges.derived_placements import DerivedPlacement, changes_keys, places, target
 from partitioning.planning.exchanges.estimates import Estimate, total
-from partitioning.planning.exchanges.vertex_cut import vertex_cut
+from partitioning.planning.exchanges.vertex_cut import packed, vertex_cut
 from partitioning.values import Value
 
 
@@ -146,10 +146,8 @@ def solved(region: Region, placed: Mapping[str, DerivedPlacement], records: Mapp
         weights[node] = total(weights[source] for source in earlier) if node.moved else records[node.name]
     cut = vertex_cut(
         region.before,
-        {
-            node: weight.records * (len(weights) + 1) + _is_mixed(placed, region.target, node)
-            for node, weight in weights.items()
-        },
+        # The records decide; how many nodes move placed records too decides between cuts of as many records.
+        packed({node: (weight.records, _is_mixed(placed, region.target, node)) for node, weight in weights.items()}),
         region.sources,
         [node for _, node in region.wants],
     )

@@ -3,7 +3,7 @@ if something else reads the step too, that reads another version of it, which wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from partitioning.model.graph import Graph, Op, Step, quote, union
 from partitioning.model.placement import KeyHash
@@ -58,24 +58,9 @@ class _Reading:
     ) -> None:
         self._steps = {step.name: step for step in graph.steps}
         self._placed = placed
-        self._chosen = {key_hash: frozenset(nodes) for key_hash, nodes in chosen.items()}
-        needed: dict[_Read, None] = {_Version(write.step): None for write in graph.writes}
-        inputs = {name for step in graph.steps for name in step.inputs}
-        needed.update((_Version(step.name), None) for step in graph.steps if step.name not in inputs)
-        for step in reversed(graph.steps):
-            for version in (_Version(step.name), *(_Version(step.name, key_hash) for key_hash in chosen)):
-                if version in needed:
-                    for read in self.reads(version):
-                        needed[read] = None
-                        if isinstance(read, Move):
-                            needed.update((_Version(name), None) for name in self.parts(read))
-        self._needed = needed
-        moves = [Move(node, key_hash) for key_hash, nodes in chosen.items() for node in nodes]
-        explicit = [self.reads(_Version(step.name))[0] for step in graph.steps if step.op is Op.REPARTITION]
-        self._moves: dict[Node, list[Move]] = {}
-        for move in (*moves, *explicit):
-            if isinstance(move, Move) and move in needed:
-                self._moves.setdefault(move.node, []).append(move)
+        self._chosen = chosen
+        self._needed = self._reached(graph)
+        self._moves = self._standing(graph)
 
     def moves(self, node: Node) -> Sequence[Move]:
         """The exchanges that stand at a node."""
@@ -83,8 +68,7 @@ class _Reading:
 
     def versions(self, name: str) -> tuple[_Version, ...]:
         """Those that there are of a step, the one that waits for nothing first."""
-        listed = (_Version(name), *(_Version(name, key_hash) for key_hash in self._chosen))
-        return tuple(version for version in listed if version in self._needed)
+        return tuple(version for version in self._possible(name) if version in self._needed)
 
     def reads(self, version: _Version) -> tuple[_Read, ...]:
         """What a version of a step reads."""
@@ -105,6 +89,32 @@ class _Reading:
             return (move.node.name,)
         flat = self._flattened(self._steps[move.node.name], move.target)
         return tuple(name for name in flat if not self._placed[name].lies(move.target))
+
+    def _possible(self, name: str) -> tuple[_Version, ...]:
+        return (_Version(name), *(_Version(name, key_hash) for key_hash in self._chosen))
+
+    def _reached(self, graph: Graph) -> Set[_Read]:
+        """What is read, directly or through others, for the tables and for the steps that nothing reads."""
+        inputs = {name for step in graph.steps for name in step.inputs}
+        reached: set[_Read] = {_Version(write.step) for write in graph.writes}
+        reached.update(_Version(step.name) for step in graph.steps if step.name not in inputs)
+        for step in reversed(graph.steps):
+            for version in [each for each in self._possible(step.name) if each in reached]:
+                for read in self.reads(version):
+                    reached.add(read)
+                    if isinstance(read, Move):
+                        reached.update(map(_Version, self.parts(read)))
+        return reached
+
+    def _standing(self, graph: Graph) -> Mapping[Node, Sequence[Move]]:
+        """The exchanges that are read, by the node at which they stand: the chosen ones, then explicit repartitions."""
+        chosen = [Move(node, key_hash) for key_hash, nodes in self._chosen.items() for node in nodes]
+        explicit = [self.reads(_Version(step.name))[0] for step in graph.steps if step.op is Op.REPARTITION]
+        standing: dict[Node, list[Move]] = {}
+        for move in (*chosen, *explicit):
+            if isinstance(move, Move) and move in self._needed:
+                standing.setdefault(move.node, []).append(move)
+        return standing
 
     def _input(self, name: str, key_hash: KeyHash) -> _Read:
         if self._placed[name].lies(key_hash):

@@ -24,7 +24,7 @@ def vertex_cut(
     ['a', 'b']
     """
     # The number of vertices in the cut decides only between cuts of equal weight.
-    prices = {vertex: weight * (len(weights) + 1) + 1 for vertex, weight in weights.items()}
+    prices = packed({vertex: (weight, 1) for vertex, weight in weights.items()})
     enter = {vertex: 2 * number + 2 for number, vertex in enumerate(prices)}
     unbounded = sum(prices.values()) + 1
     flow = _Flow(2 * len(prices) + 2)
@@ -39,6 +39,15 @@ def vertex_cut(
     flow.fill()
     behind = flow.behind()
     return frozenset(vertex for vertex, side in enter.items() if side + 1 in behind and side not in behind)
+
+
+def packed(ranked: Mapping[V, tuple[int, int]]) -> dict[V, int]:
+    """Weights whose sums over any vertices compare as the sums of the pairs do, of which the second are 0 or 1.
+
+    >>> packed({"a": (7, 1), "b": (3, 0)})
+    {'a': 22, 'b': 9}
+    """
+    return {vertex: first * (len(ranked) + 1) + second for vertex, (first, second) in ranked.items()}
 
 
 _START, _END = 0, 1

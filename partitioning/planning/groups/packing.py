@@ -94,15 +94,20 @@ class Packing:
 
     def _put(self, task: int, group: int | None) -> None:
         """Put a task into a group, out of the one that it is in; with None only out of it."""
-        for changed, sign in ((self.groups.pop(task, None), -1), (group, 1)):
-            if changed is not None:
-                self._members[changed] ^= {task}
-                self.loads[changed] += sign * self._weights[task]
-                for where in {None, self._preferences.sites[changed]}:
-                    heapq.heappush(self._by_load[where], (self.loads[changed], changed))
+        left = self.groups.pop(task, None)
+        if left is not None:
+            self._members[left].remove(task)
+            self._add_load(left, -self._weights[task])
         if group is not None:
             self.groups[task] = group
+            self._members[group].add(task)
+            self._add_load(group, self._weights[task])
             self._latest.update(dict.fromkeys(self._preferences.shared[task], group))
+
+    def _add_load(self, group: int, weight: int) -> None:
+        self.loads[group] += weight
+        for where in {None, self._preferences.sites[group]}:
+            heapq.heappush(self._by_load[where], (self.loads[group], group))
 
     def _rank(self, task: int) -> tuple[int, tuple[int, ...], int]:
         """Largest first; of one weight those that read the same side by side."""

@@ -10,7 +10,7 @@ from partitioning.authoring.settings import PartitionerRef, Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.graph import Op
-from partitioning.model.schemes import Scheme
+from partitioning.model.schemes import COGROUP, MAX, Scheme
 from partitioning.planning.stages.waves import StageOutline
 from partitioning.values import Value
 
@@ -23,6 +23,11 @@ class Choice(Value, frozen=True):
     scheme: Scheme | None
     named: bool
     partitioner: PartitionerRef | str | None
+
+
+def default_scheme(choice: Choice, *, keeps_keys: bool) -> Scheme:
+    """The scheme of a stage that none was chosen for: `max`, unless equal keys or key shares have to stay together."""
+    return COGROUP if keeps_keys or choice.partitioner else MAX
 
 
 def choices(pipeline: Pipeline, settings: Settings, parts: Sequence[StageOutline]) -> tuple[Choice, ...]:

@@ -13,12 +13,12 @@ from partitioning.model.graph import Graph
 from partitioning.model.placement import MURMUR2, Placement
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.reasons import AllTogether, OnePerPartition
-from partitioning.model.schemes import COGROUP, MAX, Scheme
+from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
-from partitioning.planning.stages.choices import Choice
+from partitioning.planning.stages.choices import Choice, default_scheme
 from partitioning.planning.stages.derived_hashes import KeyHashes, derive_hashes, keys_of
 from partitioning.planning.stages.record_ranges import unfit
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
@@ -98,27 +98,23 @@ class _Drafter:
         keeps = any(step.keyed or step.name in self._leaving for step in part.steps)
         lying = {read: self._lying(read) for read in part.reads}
         feeding = [self._homes[read.step].natural for read in part.reads if read.kind is not ReadKind.STREAM]
-        scheme = choice.scheme or (COGROUP if keeps or choice.partitioner else MAX)
-        together = tuple(step.name for step in part.steps if gathers(step))
-        refused = TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
-        count = self._taken(self._task_count, part, choice, scheme, lying, feeding) or refused
-        wants = count.cosets if count.scheme.keeps_keys else max(feeding, default=1)
-        natural = count.natural
-        shares = self._taken(self._dealt, part, choice, count, lying) if choice.partitioner else None
-        if shares is not None and shares.cosets != count.cosets:
-            count, wants, natural = replace(count, cosets=shares.cosets), shares.cosets, shares.cosets
-        rule = tuple((residue,) for residue in range(count.cosets)) if count.scheme.keeps_keys else None
-        read = {read.step: placement.key_hash for read, placement in lying.items()}
+        scheme = choice.scheme or default_scheme(choice, keeps_keys=keeps)
+        counted = self._taken(self._task_count, part, choice, scheme, lying, feeding) or _refused(part, scheme)
+        shares = self._taken(self._dealt, part, choice, counted, lying) if choice.partitioner else None
+        count = replace(counted, cosets=shares.cosets) if shares else counted
+        recounted = count != counted
         draft = Draft(
             part,
             choice,
             count,
-            shares.owners if shares else rule,
-            shares.cooling if shares else (),
-            keeps,
-            derive_hashes(part.steps, read, self._keys),
-            wants,
-            natural,
+            owners=shares.owners if shares else _own_residues(count),
+            cooling=shares.cooling if shares else (),
+            keeps=keeps,
+            key_hashes=derive_hashes(
+                part.steps, {read.step: placement.key_hash for read, placement in lying.items()}, self._keys
+            ),
+            wants=count.cosets if recounted or count.scheme.keeps_keys else max(feeding, default=1),
+            natural=count.cosets if recounted else count.natural,
         )
         streams = (read.step for read in part.reads if read.kind is ReadKind.STREAM)
         for name in (*(step.name for step in part.steps), *streams):
@@ -214,3 +210,14 @@ class _Drafter:
         except Refused as refusal:
             self._findings.extend(refusal.findings)
             return None
+
+
+def _refused(part: StageOutline, scheme: Scheme) -> TaskCount:
+    """What stands for the number of tasks of a part where that was refused."""
+    together = tuple(step.name for step in part.steps if gathers(step))
+    return TaskCount(scheme, 1, AllTogether(together) if together else OnePerPartition())
+
+
+def _own_residues(count: TaskCount) -> tuple[tuple[int, ...], ...] | None:
+    """Task t owns the residue t."""
+    return tuple((residue,) for residue in range(count.cosets)) if count.scheme.keeps_keys else None
