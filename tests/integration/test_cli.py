@@ -208,12 +208,14 @@ def test_a_run_that_is_told_to_end_ends_what_it_started(
 
 
 @pytest.mark.parametrize("command", ["plan", "explain", "run", "status", "report"])
+@pytest.mark.usefixtures("s3")
 def test_a_store_that_cannot_be_reached_is_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", UNREACHABLE)
     refused(coset(command, PIPELINE), f"the store at {UNREACHABLE} cannot be reached", code=6)
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "status"])
+@pytest.mark.usefixtures("s3")
 def test_wrong_credentials_are_named(command: str, landed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     refused(coset(command, PIPELINE), "the store denies access", "check AWS_ACCESS_KEY_ID")

@@ -149,6 +149,7 @@ def test_a_delta_log_of_garbage_is_one_clear_finding_without_frames(published: S
     assert preview(pipeline(published), published).plan is None
 
 
+@pytest.mark.usefixtures("s3")
 def test_a_clock_that_is_wrong_has_to_be_set(published: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     late = datetime.now(UTC) + timedelta(hours=1)
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda **_: late)
