@@ -33,7 +33,7 @@ RECORDS = 400
 SOURCE = "s3://landing/topics"
 STORE = "s3://landing/store"
 SHOWN = (1, 2, 5, 10, 20, 21, 50, 100, 200, 300, 400, 500, 1000)
-# Of so many batches the mean is shown: one has a checkpoint to write, another has none.
+# Figures are means over this many batches, because single ones differ: one writes a checkpoint, another does not.
 MEAN_OF = 5
 
 
@@ -47,7 +47,7 @@ class Figures:
 
 
 def pipeline() -> Pipeline:
-    """Totals that are kept and upserted, and rows that are appended."""
+    """A pipeline with running totals that are upserted, and rows that are appended."""
     made = Pipeline("ageing", source=SOURCE)
     views = made.stream("views", key="member", partitions=PARTITIONS)
     counted = views.aggregate("count(*) AS views")
@@ -58,7 +58,7 @@ def pipeline() -> Pipeline:
 
 
 def batch(number: int, server: S3Server, docs: Path) -> Figures:
-    """Land some records, and publish them."""
+    """Land some records and publish them."""
     _land(number)
     before, begun = cpu_of(server.process.pid), cpu_of(os.getpid())
     ref, said = steps.plan(pipeline(), STORE)
@@ -70,7 +70,7 @@ def batch(number: int, server: S3Server, docs: Path) -> Figures:
 
 
 def main() -> int:
-    """Run the batches, and show the figures of some of them."""
+    """Run the batches and show the figures of some."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=100, help="so many batches are run")
     asked = parser.parse_args()

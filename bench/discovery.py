@@ -37,13 +37,13 @@ PARTITIONS = 8
 RECORDS = 10
 SOURCE = "s3://landing/topics"
 COLUMNS = (Column("member", "VARCHAR"), Column("_offset", "BIGINT"))
-# To read all of more takes too long.
+# Reading all of more takes too long.
 MOST_UNREAD = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One discovery: how many files it gave to read, seconds, and bytes of memory beside those at first, and in all."""
+    """One discovery: files found to read, seconds, and bytes of memory, added and total."""
 
     files: int
     seconds: float
@@ -58,7 +58,7 @@ def pipeline() -> Pipeline:
 
 
 def figures(published: Path | None) -> Figures:
-    """Discover what is there, after the plan in this file."""
+    """Discover what is new after the plan in this file."""
     plan = decode(Plan, published.read_bytes(), str(published)) if published else None
     with measured() as nothing:
         pass
@@ -123,7 +123,8 @@ def _measure(published: Path | None) -> Figures:
 
 
 def _after(files: int) -> Plan:
-    """The plan of a batch that read the last of so many files in each partition, after batches that read the others."""
+    """The plan of a batch that read the last of this many files in each partition, after batches that read the
+    others."""
     store, partitions = store_at(SOURCE), []
     for number in range(files - PARTITIONS, files):
         partition, start = _place(number)

@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _measure(factor: int) -> tuple[int, int, float, float]:
-    """How many tasks there are, in how many pieces of work, and what a run costs."""
+    """The number of tasks, the number of pieces of work, and the cost of a run."""
     ref, _ = plan(pipeline(), f"s3://coset/elastic-{factor}", Settings.parse(scheme=f"elastic({factor})", groups=1))
     assert ref is not None
     ledger, planned = ref.load()

@@ -14,7 +14,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(slots=True)
 class Cost:
-    """What something cost; `memory` is the sum of the processes' peaks, in bytes."""
+    """The cost of a run; `memory` is the sum of the processes' peaks, in bytes."""
 
     wall: float = 0.0
     cpu: float = 0.0
@@ -23,7 +23,7 @@ class Cost:
 
 @contextmanager
 def measured(since_start: bool = False) -> Iterator[Cost]:
-    """Measure this process and its descendants; if `since_start`, from when this process was started."""
+    """Measure this process and its descendants, from now on or `since_start` of this process."""
     cost = Cost()
     before = 0.0 if since_start else _cpu()
     started = _started() if since_start else time.monotonic()

@@ -39,7 +39,7 @@ from spark_jobs.engine.hashing import placement_hashes
 
 _PARTITIONS, _PLACED, _REKEYED, _USERS = 8, 900_000, 100_000, 50_000
 _RUNS = 3
-# What it cost, the records that moved, None if a row for each task and user did, and the bytes of these.
+# The cost, the records that moved (None if one row moved for each task and user), and their bytes.
 Figures = tuple[Cost, int | None, int]
 
 
@@ -152,7 +152,7 @@ def _pyspark(folder: Path, *, moving_all: bool) -> Figures:
 def _session() -> Iterator[SparkSession]:
     codec = {"spark.sql.parquet.compression.codec": "zstd"}
     settings: dict[str, Any] = {**configuration(MASTER), "spark.driver.memory": "4g", **codec}
-    # A JVM that is to work must be allowed to optimise.
+    # The JVM needs its optimiser for real work.
     settings["spark.driver.extraJavaOptions"] = settings["spark.driver.extraJavaOptions"].split()[0]
     with SparkSession.builder.master(MASTER).config(map=settings).getOrCreate() as spark:
         yield spark

@@ -35,7 +35,7 @@ from spark_jobs.sql.column_check import check_sql
 
 
 class Unproved:
-    """No inspection at all: what the proof costs is the difference. The workload's tasks take whole partitions."""
+    """No inspection: the difference is the cost of the proof. The workload's tasks take whole partitions."""
 
     columns = ()
 
@@ -57,7 +57,7 @@ class Unproved:
 
 @contextmanager
 def proved(workload: Workload) -> Iterator[Run]:
-    """Coset's kernel in Spark on the S3 store, with receipts and the audit of them."""
+    """Coset's kernel in Spark on the S3 store, with receipts and their audit."""
     with _session(Proved) as (plan, run):
 
         def run_and_audit(number: int) -> tuple[list[str], int]:
@@ -74,7 +74,7 @@ def proved(workload: Workload) -> Iterator[Run]:
 
 @contextmanager
 def unproved(workload: Workload) -> Iterator[Run]:
-    """The same without any of the proof."""
+    """The same without the proof."""
     with _session(Unproved) as (_, run):
 
         def only_run(number: int) -> tuple[list[str], int]:

@@ -38,7 +38,7 @@ def one_process(workload: Workload) -> Iterator[Run]:
 
 @contextmanager
 def process_per_core(workload: Workload) -> Iterator[Run]:
-    """DuckDB on one thread in a process for each core, a coset of the keys at a time: the limit."""
+    """DuckDB on one thread in one process for each core, one coset of keys at a time: the limit."""
     cosets = 4
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
 

@@ -22,7 +22,7 @@ def plain(workload: Workload) -> Iterator[Run]:
         "spark.driver.memory": "8g",
         "spark.sql.parquet.compression.codec": "zstd",
     }
-    # A JVM that is to work must be allowed to optimise.
+    # The JVM needs its optimiser for real work.
     settings["spark.driver.extraJavaOptions"] = settings["spark.driver.extraJavaOptions"].split()[0]
     with SparkSession.builder.master(MASTER).config(map=settings).getOrCreate() as spark:
 

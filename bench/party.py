@@ -1,4 +1,4 @@
-"""What the parties share: each is a session that runs the workload's query as often as it is asked to."""
+"""The port of the parties: each is a session that runs the workload's query on request."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 CORES = 2
 MASTER = f"local[{CORES}]"
 
-# One run, by number; gives the files that it wrote and the bytes that it shuffled.
+# One run, by number. Returns the files that it wrote and the bytes that it shuffled.
 Run = Callable[[int], tuple[list[str], int]]
 
-# Title, module and function of each party. Modules are apart so that none pays for another's imports.
+# Title, module and function of each party. Modules are separate so that none pays for another's imports.
 PARTIES = {
     "coset": ("Coset, proved", "bench.on_coset", "proved"),
     "coset-unproved": ("Coset without its proof", "bench.on_coset", "unproved"),
@@ -23,14 +23,14 @@ PARTIES = {
 
 
 def emptied(folder: Path) -> Path:
-    """The folder, without what was in it."""
+    """The folder, emptied."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
 
 
 def shuffled(spark: object) -> int:
-    """Bytes that a SparkContext's application has written to its shuffle up to now."""
+    """The bytes that a SparkContext's application has shuffled so far."""
     executors = spark._jsc.sc().statusStore().executorList(True).iterator()  # type: ignore[attr-defined]
     total = 0
     while executors.hasNext():

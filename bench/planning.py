@@ -57,7 +57,8 @@ class Figures:
 
 
 def figures(streams: int, batch: int, folder: Path) -> Figures:
-    """Plan a batch of so many streams after the one before, whose stored plan lies in `folder`; store it there."""
+    """Plan a batch of this many streams after the previous one, whose stored plan is in `folder`, and store it
+    there."""
     pipeline, columns = _pipeline(streams), {f"counts-{number}": _COLUMNS[:2] for number in range(streams)}
     discovered = _discovered(streams, batch + 1)
     with measured() as cost:
@@ -139,7 +140,7 @@ def _pipeline(streams: int) -> Pipeline:
 
 
 def _discovered(streams: int, arrivals: int) -> list[Discovered]:
-    """Streams of which each partition has had so many arrivals, each of one file; all but the last were read."""
+    """Streams whose partitions each have this many arrivals of one file; all but the last were read."""
     return [
         Discovered(name, _COLUMNS, PackedRows.of(DiscoveredPartition, _arrived(name, arrivals)))
         for number in range(streams)

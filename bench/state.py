@@ -117,7 +117,7 @@ def _land(records: pa.Table, ends: list[int]) -> None:
 
 
 def _batch(settings: Settings, folder: Path, mode: Mode) -> tuple[str, str, str]:
-    """Run and publish a batch; what was read and left of state, and what was written to the table of that mode."""
+    """Run and publish a batch. Returns the state read and written, and the rows written to the table of that mode."""
     pipeline = Pipeline("totals", source="s3://state/topics")
     counted = pipeline.stream("a", key="user", partitions=_PARTITIONS).aggregate("sum(amount)::BIGINT AS amount")
     counted.combine("sum(amount)::BIGINT AS amount", running=True, name="totals").write(mode, mode=mode)
@@ -177,7 +177,7 @@ def _there(folder: Path) -> set[Path]:
 
 
 def _new(folder: Path, before: set[Path]) -> int:
-    """The bytes of files that were not there before."""
+    """The bytes of new files."""
     return sum(path.stat().st_size for path in _there(folder) - before)
 
 
@@ -192,7 +192,7 @@ def _session() -> Iterator[SparkSession]:
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     }
-    # A JVM that is to work must be allowed to optimise.
+    # The JVM needs its optimiser for real work.
     settings["spark.driver.extraJavaOptions"] = settings["spark.driver.extraJavaOptions"].split()[0]
     with SparkSession.builder.master(MASTER).config(map=settings).getOrCreate() as spark:
         yield spark

@@ -52,7 +52,7 @@ class Workload:
         return self.folder / "topics"
 
     def make(self) -> None:
-        """Write the files, unless they are there."""
+        """Write the files unless they exist."""
         if not (self.landed / _READY).exists():
             random = np.random.default_rng(_SEED)
             keys = pa.array([f"user-{key:016x}" for key in random.integers(0, 2**63, self.keys).tolist()])
@@ -62,7 +62,7 @@ class Workload:
             (self.landed / _READY).touch()
 
     def upload(self) -> None:
-        """Copy the files to the S3 server that the environment names, unless they are there."""
+        """Copy the files to the environment's S3 server unless they exist."""
         store = store_at(SOURCE)
         if store.head(_READY) is None:
             with ThreadPoolExecutor(4) as pool:

@@ -29,7 +29,7 @@ _WHY = "the demo shows it"
 
 
 def is_decided(store: Store) -> bool:
-    """Whether the backfill is put in place, or is going to be."""
+    """Whether the backfill is swapped in, or is about to be."""
     return any(swaps(store, pipeline.name))
 
 
@@ -75,6 +75,6 @@ def _tasks(ledger: Ledger) -> int:
 
 
 def _seen(table: str, version: int) -> pa.Table:
-    """The rows of a version of the table, but for the task that gave each."""
+    """The rows of a version of the table, without the task that gave each."""
     delta = DeltaTable(folder(STORE, table), version=version, storage_options=storage_options())
     return delta.to_pyarrow_table().drop_columns(["_task"]).sort_by([("_batch", "ascending"), ("tailnum", "ascending")])

@@ -1,4 +1,4 @@
-"""The buckets of an S3 server, which may only be starting: made, and seen to be read and written.
+"""Buckets of an S3 server that may still be starting: made, and checked by a write and a read.
 
 python -m demo.buckets landing coset
 """
@@ -26,9 +26,9 @@ _TRY_EVERY_SECONDS = 0.1
 def wait_for_buckets(
     buckets: Sequence[str], environment: Mapping[str, str], is_running: Callable[[], bool] = lambda: True
 ) -> None:
-    """Make those buckets that are missing, as soon as the server that the environment names can be used.
+    """Make missing buckets once the environment's server can be used.
 
-    Raises Unreachable if it cannot within a minute, or runs no longer.
+    Raises Unreachable if that takes more than a minute, or the server ends.
     """
     client = _client(environment)
     deadline, said = time.monotonic() + _READY_WITHIN_SECONDS, "it was not asked"
@@ -67,7 +67,7 @@ def _make_buckets(client: Any, buckets: Sequence[str]) -> None:
     have = {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}
     for bucket in buckets:
         if bucket in have:
-            # For some seconds after a start the server may write, but not yet read what it stored before.
+            # For some seconds after its start the server may write, but not yet read what it stored before.
             with suppress(client.exceptions.NoSuchKey):
                 client.get_object(Bucket=bucket, Key=".ready")["Body"].read()
         else:

@@ -1,4 +1,4 @@
-"""Certificates that sign themselves: who trusts one trusts whoever has its key, and nobody else."""
+"""Self-signed certificates: trusting one means trusting the holder of its key and nobody else."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _VALID = timedelta(days=365)
 
 
 def make_certificate(certificate: Path, key: Path, host: str | None = None) -> None:
-    """Write one, for the IP address of a host if that is named, and its key, which only its owner can read."""
+    """Write a certificate, for a host's IP address if one is named, and its key, which only its owner can read."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coset")])
-    # Clocks may be set back.
+    # Other clocks may be behind.
     begins = datetime.now(UTC) - timedelta(days=1)
     described = (
         x509.CertificateBuilder()

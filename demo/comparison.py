@@ -1,4 +1,4 @@
-"""The demo's results beside the same question asked of the package's raw data, by DuckDB alone."""
+"""The demo's results beside those of DuckDB on the package's raw data."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Comparison:
 
 @contextmanager
 def side_by_side(ledger: Ledger, table: str, ours: str, theirs: str) -> Iterator[tuple[duckdb.DuckDBPyConnection, int]]:
-    """The package's raw data with two tables beside it, and how many rows only one of these has.
+    """A database of the raw data with the tables `ours` and `theirs`, and how many rows only one of the two has.
 
-    `ours` is a query of the `published` table, `theirs` the same question asked of the raw data.
+    `ours` is a query on the `published` table, `theirs` the same question on the raw data.
     """
     published = DeltaTable(folder(ledger.store.root, table), storage_options=storage_options())
     with raw() as database:

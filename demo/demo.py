@@ -1,6 +1,6 @@
 """The demo: real flights arrive in three parts; Airflow plans, Spark runs, the data is proved and published.
 
-All of it may be interrupted at any time; the next run goes on where this one stopped.
+The demo may be interrupted at any time; the next run continues it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _AIRFLOW = str(Path(sys.executable).with_name("airflow"))
 
 
 def run(folder: Path) -> None:
-    """Run what is left of the demo and show the results.
+    """Run the rest of the demo and show the results.
 
     Raises CosetError if a batch is not published in the end, or if a figure differs from the raw data's.
     """
@@ -65,7 +65,7 @@ def serve(folder: Path, *, airflow: bool) -> None:
 
 
 def _run_airflow(home: Home) -> None:
-    """Run Airflow's parts until they end or this process is to."""
+    """Run Airflow's parts until they end or this process must."""
     log = home.logs / "airflow-parts.log"
     password = home.airflow / "simple_auth_manager_passwords.json.generated"
     show("", f"Airflow starts: {home.airflow_page}, admin's password in {password}, log: {log}")
@@ -141,10 +141,10 @@ def _run_batch(home: Home, ledger: Ledger, number: int) -> None:
 
 
 def _watched(process: subprocess.Popen[bytes], ledger: Ledger, number: int) -> Iterator[tuple[str, str]]:
-    """The documents of a batch in the order in which they appear, until its publication or the process's end."""
+    """The documents of a batch as they appear, until it is published or the process ends."""
     seen: set[str] = set()
     while True:
-        # The process is looked at first, so that its last documents are not missed.
+        # The process is polled first, so that its last documents are seen.
         ended = process.poll() is not None
         for name, text in _documents(ledger, number):
             if name not in seen:
@@ -202,7 +202,7 @@ def _environment(home: Home) -> Mapping[str, str]:
 
 
 def _show_results(home: Home, store: Store, ledger: Ledger) -> None:
-    """The plan, the batches, where the reports lie, and the results beside the raw data's."""
+    """Shows the plan, the batches, where the reports are, and the results beside the raw data's."""
     plan = ledger.standing().published
     assert plan is not None
     stages = {f"Stage {stage.name}" for stage in plan.stages}

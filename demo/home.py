@@ -122,7 +122,7 @@ class Home:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Add to this process's environment, for a while."""
+    """Sets variables of this process for a while."""
     before = dict(os.environ)
     os.environ.update(more)
     try:

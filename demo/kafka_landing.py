@@ -35,8 +35,8 @@ def make_topics(kafka: KafkaServer, streams: tuple[Stream, ...]) -> None:
 
 
 def produce(kafka: KafkaServer, streams: tuple[Stream, ...], part: int) -> Mapping[str, int]:
-    """Write one part of the year to its topics; gives how many records each has got. Raises Unreachable."""
-    # What Kafka's own producers do; that of librdkafka places keys otherwise if it is not told.
+    """Write one part of the year to its topics. Returns how many records each got. Raises Unreachable."""
+    # As Kafka's own producers do; librdkafka places keys otherwise by default.
     producer = Producer({"bootstrap.servers": kafka.address, "partitioner": "murmur2_random", "linger.ms": 50})
     counts = {stream.name: _produce(producer, stream, part) for stream in streams}
     if producer.flush(_WITHIN_SECONDS):

@@ -54,7 +54,7 @@ log.cleaner.backoff.ms=200
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 allow.everyone.if.no.acl.found=true
 """
-# Of what is said twice, Kafka takes the last.
+# Kafka takes the last of two settings.
 _MEMBER = """\
 process.roles=broker
 node.id={node}
@@ -75,11 +75,11 @@ class KafkaServer:
 
     @property
     def source(self) -> str:
-        """How a pipeline names it."""
+        """The source by which a pipeline names it."""
         return f"kafka://{self.address}"
 
     def start(self) -> None:
-        """Run it, at first or again with what it has kept. Raises Refused if it does not answer."""
+        """Start it, for the first time or again with its records. Raises Refused if it does not answer."""
         with (self.folder / "server.log").open("ab") as log:
             command = [*_kafka("kafka.Kafka"), str(self.folder / "server.properties")]
             self._process = children.start(command, os.environ, log, signal.SIGKILL)
@@ -184,7 +184,7 @@ def main() -> None:
         except KeyboardInterrupt:
             print()
         finally:
-            # Whoever ends it twice need not wait less.
+            # A second signal does not cut the stop short.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
             server.stop()

@@ -46,7 +46,7 @@ _TYPES = dict.fromkeys(_TEXT, pa.string()) | dict.fromkeys(_REAL, pa.float64()) 
 
 
 def land(part: int, source: str) -> Mapping[str, int]:
-    """Land one part of the year below `source`; gives the records of each stream that were not there yet.
+    """Land one part of the year below `source`. Returns the number of new records of each stream.
 
     Part 0 is the flights of January to April, all planes and all weather; parts 1 and 2 are four more
     months of flights each. Raises Refused for another part, or if the part before is not there.

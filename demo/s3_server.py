@@ -19,7 +19,7 @@ from demo.s3_keys import fresh_keys
 from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
 
-# What it acknowledged is on disk; it would only wait for its idle connections.
+# All it acknowledged is on disk; waiting would only be for idle connections.
 _STOPPED_WITHIN_SECONDS = 2
 _START_TRIES = 3
 

@@ -64,7 +64,7 @@ def run(home: Home) -> None:
 
 
 def show_results() -> None:
-    """What moved, what is kept, and the totals beside the raw data's. Raises CosetError if one differs."""
+    """Shows what moved, what is kept, and the totals beside the raw data's. Raises CosetError if one differs."""
     ledger = Ledger(store_at(STORE), pipeline.name)
     newest = ledger.standing().published
     assert newest is not None
