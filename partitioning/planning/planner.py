@@ -25,6 +25,7 @@ from partitioning.planning.beginnings import settled
 from partitioning.planning.check import check_plan
 from partitioning.planning.exchanges.cuts import cuts
 from partitioning.planning.groups.grouping import Grouping, SizedTask, grouped
+from partitioning.planning.stages.drafts import StageContext
 from partitioning.planning.stages.record_ranges import spread
 from partitioning.planning.stages.stages import cut
 from partitioning.planning.stages.step_states import StateSnapshot
@@ -126,15 +127,7 @@ def plan_arrived(
         graph=graph,
         cuts=moved,
         settings=settings,
-        published=published,
-        ends=ends,
-        statistics=statistics,
-        batch=batch,
-        streams=streams,
-        kept=kept,
-        anew=begin.anew,
-        named=named,
-        day_end=day_end,
+        context=StageContext(batch, streams, published, ends, statistics, kept, begin.anew, named, day_end),
     )
     plan = Plan(
         pipeline.name,

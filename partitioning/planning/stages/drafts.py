@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ParamSpec, TypeVar
-
-from msgspec import field
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.graph import Graph
+from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.placement import MURMUR2, Placement
-from partitioning.model.plan import Plan, PlannedPartition
+from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
 from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.statistics import Statistics, TaskFigures
@@ -21,6 +19,7 @@ from partitioning.planning.partitioners.partitioners import Shares, dealt
 from partitioning.planning.stages.choices import Choice, default_scheme
 from partitioning.planning.stages.derived_hashes import KeyHashes, derive_hashes, keys_of
 from partitioning.planning.stages.record_ranges import unfit
+from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import ReadKind, StageOutline, StageRead, Waves
 from partitioning.values import Value, replace
@@ -62,36 +61,64 @@ class Draft(Value, frozen=True):
 
 
 class StageContext(Value, frozen=True):
-    """What plans are made from, beside the pipeline: changed counts, the last published plan with its figures, and
-    what the batch reads of each stream, as it is `planned`."""
+    """What stages are cut from, beside pipeline and settings: what the batch reads of each stream, and what is known of
+    the batches before.
 
-    changeovers: Mapping[str, Changeover]
-    published: Plan | None
-    statistics: Statistics | None
-    batch: int
-    planned: Mapping[str, Sequence[PlannedPartition]] = field(default_factory=dict)
+    `published` is the last published plan, `kept` the state that it left, but for that of steps that begin `anew`.
+    `ends` say up to where streams were read. The batch is of what is `named` so, the pipeline itself without it;
+    `day_end` is the end of the day, in microseconds.
+    """
+
+    batch: int = 0
+    streams: tuple[PlannedStream, ...] = ()
+    published: Plan | None = None
+    ends: Ends = NOTHING
+    statistics: Statistics | None = None
+    kept: StateSnapshot | None = None
+    anew: Collection[str] = ()
+    named: str | None = None
+    day_end: int | None = None
+
+    @property
+    def planned(self) -> Mapping[str, Sequence[PlannedPartition]]:
+        """What the batch reads of each stream."""
+        return {stream.name: stream.partitions for stream in self.streams}
+
+
+NOTHING_BEFORE = StageContext()
 
 
 def drafts(
-    graph: Graph, waves: Waves, chosen: Sequence[Choice], basis: StageContext, findings: list[Finding]
+    waves: Waves,
+    chosen: Sequence[Choice],
+    context: StageContext,
+    changed: Mapping[str, Changeover],
+    findings: list[Finding],
 ) -> tuple[Draft, ...]:
-    """A draft of each part. What is refused goes to `findings`, and the part then has one coset."""
-    drafter = _Drafter(graph, waves, basis, findings)
+    """A draft of each part, where these partition counts have `changed`.
+
+    What is refused goes to `findings`, and the part then has one coset.
+    """
+    drafter = _Drafter(waves, context, changed, findings)
     return tuple(drafter.draft(part, choice) for part, choice in zip(waves.parts, chosen, strict=True))
 
 
 class _Drafter:
-    def __init__(self, graph: Graph, waves: Waves, basis: StageContext, findings: list[Finding]) -> None:
-        self._keys = keys_of(graph)
-        self._streams = {stream.name: stream for stream in graph.streams}
+    def __init__(
+        self, waves: Waves, context: StageContext, changed: Mapping[str, Changeover], findings: list[Finding]
+    ) -> None:
+        self._keys = keys_of(waves.graph)
+        self._streams = {stream.name: stream for stream in waves.graph.streams}
         self._moved = waves.moved
-        self._basis = basis
+        self._batch = context.batch
+        self._planned = context.planned
+        self._changed = changed
         self._findings = findings
         self._homes: dict[str, Draft] = {}
         self._leaving = {read.step for part in waves.parts for read in part.reads if read.kind is ReadKind.RESULT}
-        self._before = {stage.name: stage for stage in basis.published.stages} if basis.published else {}
+        self._before = {stage.name: stage for stage in context.published.stages} if context.published else {}
         self._figures: dict[str, dict[int, TaskFigures]] = {}
-        for task, figures in (basis.statistics.tasks if basis.statistics else {}).items():
+        for task, figures in (context.statistics.tasks if context.statistics else {}).items():
             self._figures.setdefault(task.stage, {})[task.task] = figures
 
     def draft(self, part: StageOutline, choice: Choice) -> Draft:
@@ -167,13 +194,13 @@ class _Drafter:
         streams = [self._streams[read.step] for read in part.reads if read.kind is ReadKind.STREAM]
         if findings := tuple(unfit(part, choice, streams)):
             raise Refused(*findings)
-        return with_ranges(count, [part for stream in streams for part in self._basis.planned[stream.name]])
+        return with_ranges(count, [part for stream in streams for part in self._planned[stream.name]])
 
     def _count(self, read: StageRead, lying: Placement) -> int | None:
         """The partition count that a part goes by: of a result that without the factor of the stage that left it."""
         if read.kind is ReadKind.RESULT:
             return self._homes[read.step].natural
-        over = self._basis.changeovers.get(read.step) if read.kind is ReadKind.STREAM else None
+        over = self._changed.get(read.step) if read.kind is ReadKind.STREAM else None
         return over.count if over else lying.partitions or None
 
     def _dealt(
@@ -200,7 +227,7 @@ class _Drafter:
             ),
             previous=self._before.get(part.name),
             figures=self._figures.get(part.name, {}),
-            batch=self._basis.batch,
+            batch=self._batch,
         )
 
     def _taken(self, make: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:

@@ -13,7 +13,7 @@ from partitioning.model.reasons import CountChange
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages.derived_hashes import apart, keys_of
-from partitioning.planning.stages.drafts import Draft, StageContext
+from partitioning.planning.stages.drafts import Draft
 from partitioning.planning.stages.step_states import States
 from partitioning.planning.stages.task_counts import exchange_count
 from partitioning.planning.stages.waves import ReadKind, StageRead
@@ -24,13 +24,18 @@ class Inputs:
     """The inputs of all stages. Exchanges have as many partitions as the stages that read them want."""
 
     def __init__(
-        self, graph: Graph, cuts: Mapping[str, Cut], drawn: Sequence[Draft], basis: StageContext, states: States
+        self,
+        graph: Graph,
+        cuts: Mapping[str, Cut],
+        drawn: Sequence[Draft],
+        changed: Mapping[str, Changeover],
+        states: States,
     ) -> None:
         self._streams = {stream.name: stream for stream in graph.streams}
         self._steps = {step.name: step for step in graph.steps}
         self._keys = keys_of(graph)
         self._cuts = cuts
-        self._changeovers = basis.changeovers
+        self._changeovers = changed
         self._states = states
         reads = [(draft, read) for draft in drawn for read in draft.part.reads]
         self._left = {read.step for _, read in reads if read.kind is ReadKind.RESULT}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
@@ -10,21 +10,19 @@ from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.graph import Graph, Op
-from partitioning.model.plan import Exchange, Plan, PlannedPartition, PlannedStream, PlannedWrite, Stage
+from partitioning.model.plan import Exchange, PlannedPartition, PlannedWrite, Stage
 from partitioning.model.reasons import InRanges
-from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column
 from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages import upsert_writes
 from partitioning.planning.stages.choices import choices
-from partitioning.planning.stages.drafts import Draft, StageContext, drafts
+from partitioning.planning.stages.drafts import NOTHING_BEFORE, Draft, StageContext, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
-from partitioning.planning.stages.step_states import States, StateSnapshot
+from partitioning.planning.stages.step_states import States
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace
 
@@ -44,22 +42,12 @@ def cut(
     graph: Graph | None = None,
     cuts: Sequence[Cut] = (),
     settings: Settings = DEFAULTS,
-    published: Plan | None = None,
-    ends: Ends = NOTHING,
-    statistics: Statistics | None = None,
-    batch: int = 0,
-    kept: StateSnapshot | None = None,
-    streams: Sequence[PlannedStream] = (),
-    anew: Collection[str] = (),
-    named: str | None = None,
-    day_end: int | None = None,
+    context: StageContext = NOTHING_BEFORE,
 ) -> Stages:
     """The stages of a pipeline, whose `graph` is cut at exchanges: see `waves` for which steps are in which.
 
-    `results` gives each table's columns, `streams` says what the batch reads. A stage that nothing was chosen for
-    gets `cogroup` if it has to keep equal keys together and `max` if not. Steps go on from what they `kept` in the
-    `published` plan, but for those that begin `anew`. Where a stream had another partition count when it was read last,
-    by its `ends`, records whose
+    `results` gives each table's columns. A stage that nothing was chosen for gets `cogroup` if it has to keep equal
+    keys together and `max` if not. Where a stream had another partition count when it was read last, records whose
     place does not tell enough go through an exchange first, in a wave before all others.
 
     Raises Refused, with all findings, if a stream or step leads to no table, a scheme or partitioner does not
@@ -72,12 +60,18 @@ def cut(
         chosen = choices(pipeline, settings, in_waves.parts)
     except Refused as refusal:
         raise Refused(*findings, *refusal.findings) from None
-    planned = {stream.name: stream.partitions for stream in streams}
-    states = States(published, kept, anew, settings.begin_anew, named or pipeline.name, day_end)
-    basis = StageContext(changeovers(graph.streams, ends), published, statistics, batch, planned)
-    drawn = drafts(graph, in_waves, chosen, basis, findings)
-    inputs = Inputs(graph, in_waves.moved, drawn, basis, states)
-    stages = _stages(graph, drawn, inputs, results, findings, planned, published)
+    states = States(
+        context.published,
+        context.kept,
+        context.anew,
+        settings.begin_anew,
+        context.named or pipeline.name,
+        context.day_end,
+    )
+    changed = changeovers(graph.streams, context.ends)
+    drawn = drafts(in_waves, chosen, context, changed, findings)
+    inputs = Inputs(graph, in_waves.moved, drawn, changed, states)
+    stages = _stages(graph, drawn, inputs, results, context, findings)
     leveled, exchanges = with_levels(stages, _exchanges(graph, in_waves.moved, stages, inputs, settings))
     first, moves = _changeover(graph, drawn, inputs)
     later = [replace(stage, wave=stage.wave + 1) for stage in leveled] if first else leveled
@@ -89,12 +83,12 @@ def _stages(
     drawn: Sequence[Draft],
     inputs: Inputs,
     results: Mapping[str, tuple[Column, ...]],
+    context: StageContext,
     findings: list[Finding],
-    planned: Mapping[str, Sequence[PlannedPartition]],
-    published: Plan | None,
 ) -> list[Stage]:
     """The stages. Raises Refused if there are findings, these or others."""
     tables: dict[str, list[PlannedWrite]] = {}
+    planned = context.planned
     for write in graph.writes:
         tables.setdefault(write.step, []).append(PlannedWrite(write, results[write.table]))
     order = {write.table: place for place, write in enumerate(graph.writes)}
@@ -112,7 +106,9 @@ def _stages(
         else:
             written.sort(key=lambda write: order[write.declared.table])
             stages.append(
-                replace(stage, writes=tuple(upsert_writes.planned(write, stage, published) for write in written))
+                replace(
+                    stage, writes=tuple(upsert_writes.planned(write, stage, context.published) for write in written)
+                )
             )
     if findings:
         raise Refused(*findings)
