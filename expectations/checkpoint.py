@@ -58,7 +58,7 @@ from partitioning.model.verdict import Judged
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """The evidence on a batch: the tables of `batches.audit` and `batches.continuity`, and the row counts of result
-    tables from `batches.table_rows`."""
+    tables from `batches.tables.table_rows`."""
 
     coverage: pd.DataFrame
     keys: pd.DataFrame

@@ -20,9 +20,9 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import ends, publication, steps
-from coset.batches.handing_over import hand_over
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
+from coset.batches.tables.handing_over import hand_over
 from coset.sources.s3 import storage_options
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline

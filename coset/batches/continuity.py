@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from coset.batches.backfills.request import backfills
-from coset.batches.delta import Held, held
 from coset.batches.ends import ends_before
+from coset.batches.tables.delta import Held, held
 from coset.sources.log_starts import earlier
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger

@@ -11,11 +11,11 @@ from typing import TypeVar
 from coset.batches.backfills.swap.swaps import finish, gone_on_from
 from coset.batches.ends import known_after
 from coset.batches.history import statistics
-from coset.batches.others import check_untouched
-from coset.batches.owners import Owner
 from coset.batches.publication import transaction_version
-from coset.batches.table_rows import rows_held
-from coset.batches.tables import Logs, check_storable, check_table
+from coset.batches.tables.logs import Logs, check_storable, check_table
+from coset.batches.tables.others import check_untouched
+from coset.batches.tables.owners import Owner
+from coset.batches.tables.table_rows import rows_held
 from coset.batches.waiting import waits_for
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coset.batches.attempt import Attempt
-from coset.batches.delta import commit, transaction_version, version_of
-from coset.batches.owners import Owner
-from coset.batches.tables import Logs, check_table
+from coset.batches.tables.delta import commit, transaction_version, version_of
+from coset.batches.tables.logs import Logs, check_table
+from coset.batches.tables.owners import Owner
 from coset.sources.files import Files
 from coset.sources.s3 import may_pass, reaching, store_error
 from partitioning.commands import Repeat, Replan, Run, Status, Then

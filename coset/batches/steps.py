@@ -137,7 +137,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from coset.batches.evidence import evidence  # noqa: PLC0415
     from coset.batches.kept import exchanged_since  # noqa: PLC0415
     from coset.batches.result_rows import result_rows  # noqa: PLC0415
-    from coset.batches.table_rows import rows_kept  # noqa: PLC0415
+    from coset.batches.tables.table_rows import rows_kept  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
     from expectations.docs import Site  # noqa: PLC0415
 

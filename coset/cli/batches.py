@@ -9,12 +9,13 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from coset.batches import compaction, publication, steps
+from coset.batches import publication, steps
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
+from coset.batches.tables import compaction
 from coset.cli import pipelines, plans
 from coset.cli.output import check_reason, console, say, show, show_json, show_page, step
 from partitioning.authoring.pipeline import Pipeline

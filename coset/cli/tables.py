@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 
-from coset.batches import handing_over, others
+from coset.batches.tables import handing_over, others
 from coset.cli.output import check_reason, show, show_json
 from partitioning.documents.stores import store_at
 

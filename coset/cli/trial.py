@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
-from coset.batches.first_rows import first_rows
+from coset.batches.tables.first_rows import first_rows
 from coset.cli import pipelines
 from coset.cli.output import show, show_json, show_table
 from coset.sources.landing import land as land_rows

@@ -18,12 +18,12 @@ import pytest
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.swap import swaps
-from coset.batches.compaction import compact
 from coset.batches.kept import kept_states
 from coset.batches.planning import take_up
 from coset.batches.restoring import restore
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import left_over
+from coset.batches.tables.compaction import compact
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

@@ -21,12 +21,12 @@ from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
 from coset.batches.backfills.gaps import gaps
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.table_commits import exchange
-from coset.batches.compaction import compact
 from coset.batches.planning import preview
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
 from coset.batches.sweeping import left_over, sweep
+from coset.batches.tables.compaction import compact
+from coset.batches.tables.exchanged import exchange
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown

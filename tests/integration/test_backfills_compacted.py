@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from coset.batches.backfills import actions
 from coset.batches.backfills.actions import Asked
-from coset.batches.compaction import compact
+from coset.batches.tables.compaction import compact
 from coset.sources.s3 import storage_options
 from partitioning.authoring.settings import Settings
 from partitioning.documents.document import digest

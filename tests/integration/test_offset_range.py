@@ -10,10 +10,10 @@ import pytest
 from coset import Pipeline, Settings
 from coset.batches import audit, steps
 from coset.batches.continuity import continuity
-from coset.batches.delta import held
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.local import Local
+from coset.batches.tables.delta import held
 from coset.cli.output import step
 from coset.sources.landed import discover
 from partitioning.documents.document import digest

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from coset.batches.compaction import compact
 from coset.batches.planning import preview, take_up
 from coset.batches.publication import publish
+from coset.batches.tables.compaction import compact
 from coset.cli.main import app
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from coset.batches import publication, steps
 from coset.batches.attempt import Attempt
-from coset.batches.compaction import compact
 from coset.batches.ref import BatchRef
-from coset.batches.tables import Logs
+from coset.batches.tables.compaction import compact
+from coset.batches.tables.logs import Logs
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings

@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 
 from coset.batches import steps
 from coset.batches.attempt import Attempt
-from coset.batches.compaction import compact
 from coset.batches.planning import preview, take_up
 from coset.batches.publication import decide, publish
+from coset.batches.tables.compaction import compact
 from coset.cli.main import app
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from coset.batches import tables
 from coset.batches.attempt import Attempt
-from coset.batches.delta import commit
-from coset.batches.owners import Owner
 from coset.batches.publication import abandon, decide, publish, transaction_version
+from coset.batches.tables import logs as tables
+from coset.batches.tables.delta import commit
+from coset.batches.tables.owners import Owner
 from coset.sources.s3 import storage_options
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger

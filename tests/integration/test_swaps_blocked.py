@@ -51,11 +51,15 @@ def removed(store: Store, keys: list[str]) -> Callable[[], None]:
 def files_to_come(store: Store, to: SwapKind) -> list[str]:
     """Those of the upserted table that a swap, or an undo, gives it."""
     if to is SwapKind.UNDO:
-        version = newest(store).version()
-        return [key_of(uri) for uri in newest(store, version - 1).file_uris()]
+        return keys_of(newest(store, newest(store).version() - 1))
+    there = keys_of(newest(store))
     keys = [entry.key for entry in store.list("tables/newest/") if entry.key.endswith(".parquet")]
-    there = {key_of(uri) for uri in newest(store).file_uris()}
     return [key for key in keys if key not in there]
+
+
+def keys_of(table: DeltaTable) -> list[str]:
+    """The files of the table, by their keys in the store."""
+    return [uri[uri.index("tables/newest/") :] for uri in table.file_uris()]
 
 
 def told(*words: str) -> str:

@@ -17,8 +17,8 @@ import pytest
 from coset.batches.backfills import actions
 from coset.batches.backfills.request import backfill
 from coset.batches.backfills.swap import swaps
-from coset.batches.compaction import compact
 from coset.batches.steps import plan
+from coset.batches.tables.compaction import compact
 from coset.cli.pipelines import load
 from partitioning.authoring.settings import Settings
 from partitioning.commands import Shown

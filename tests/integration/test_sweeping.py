@@ -8,9 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import steps
-from coset.batches.handing_over import hand_over
 from coset.batches.ref import BatchRef
 from coset.batches.sweeping import left_over, sweep
+from coset.batches.tables.handing_over import hand_over
 from coset.sources.s3 import storage_options
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from coset.batches.tables import check_storable
+from coset.batches.tables.logs import check_storable
 from partitioning.errors import Refused
 from partitioning.model.graph import Write
 from partitioning.model.plan import PlannedWrite

@@ -20,7 +20,6 @@ from coset.batches.backfills.pacing.control import check_goes_on, check_not_canc
 from coset.batches.backfills.planned_again import planned_again
 from coset.batches.backfills.request import backfills, comparison_key, published_batches, put
 from coset.batches.backfills.swap import swaps
-from coset.batches.backfills.swap.held import not_exchangeable
 from coset.batches.backfills.swap.swaps import (
     cancelled,
     finish,
@@ -35,6 +34,7 @@ from coset.batches.pace import Pace
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
+from coset.batches.tables.held import not_exchangeable
 from coset.sources.pinned import not_as_planned
 from expectations.docs import Site, publish_comparison
 from partitioning import commands

@@ -12,9 +12,9 @@ from msgspec.structs import astuple
 from coset.batches import audit
 from coset.batches.backfills.comparison.compared_rows import compared, rows_of
 from coset.batches.backfills.comparison.repaired import added_digest, input_changes
-from coset.batches.backfills.swap.held import uris_of
 from coset.batches.backfills.swap.swaps import gone_on_from, in_force
 from coset.batches.kept import KeptState, kept_states, rows_kept
+from coset.batches.tables.held import uris_of
 from partitioning.commands import Run
 from partitioning.diff.table_changes import results
 from partitioning.documents.document import digest

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from coset.batches.backfills.swap.layers import Layers
-from coset.batches.backfills.swap.table_commits import Exchange, check_held, check_version
-from coset.batches.owners import Owner
 from coset.batches.publication import check_files
-from coset.batches.tables import check_exchangeable
+from coset.batches.tables.exchanged import Exchange, check_held, check_version
+from coset.batches.tables.logs import check_exchangeable
+from coset.batches.tables.owners import Owner
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.model.artefact import Artefact

@@ -11,7 +11,7 @@ from functools import partial
 
 from coset.batches.backfills.swap.effects import Effect, check_possible, effect_of
 from coset.batches.backfills.swap.layers import Layers
-from coset.batches.backfills.swap.table_commits import exchange, pass_over, replace_rows, restore_rows, version_with
+from coset.batches.tables.exchanged import exchange, pass_over, replace_rows, restore_rows, version_with
 from partitioning import commands
 from partitioning.commands import Backfills, Run, Undo
 from partitioning.documents.document import decode, digest, encode

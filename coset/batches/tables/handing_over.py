@@ -5,8 +5,8 @@ from __future__ import annotations
 from deltalake.exceptions import CommitFailedError
 
 from coset.batches.backfills.swap.swaps import finish
-from coset.batches.owners import Owner, check_owner, name_owner, owner_of
-from coset.batches.tables import opened_there
+from coset.batches.tables.logs import opened_there
+from coset.batches.tables.owners import Owner, check_owner, name_owner, owner_of
 from partitioning.commands import HandOver, Repeat, Run
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store

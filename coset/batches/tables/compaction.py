@@ -21,12 +21,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
 
 from coset.batches.backfills.comparison.compared_rows import rows_of
-from coset.batches.backfills.swap.held import compacted_in, held_in
 from coset.batches.backfills.swap.swaps import finish, in_force
-from coset.batches.backfills.swap.table_commits import taken
-from coset.batches.delta import path_in
-from coset.batches.owners import Owner, check_owner
-from coset.batches.tables import opened
+from coset.batches.tables.delta import path_in
+from coset.batches.tables.exchanged import taken
+from coset.batches.tables.held import compacted_in, held_in
+from coset.batches.tables.logs import opened
+from coset.batches.tables.owners import Owner, check_owner
 from coset.sources.files import Files
 from coset.sources.s3 import AGAIN, reaching
 from partitioning.authoring.pipeline import Pipeline

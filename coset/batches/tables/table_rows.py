@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coset.batches.tables import Logs, opened
+from coset.batches.tables.logs import Logs, opened
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.graph import Mode, Write

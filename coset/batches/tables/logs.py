@@ -9,8 +9,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from coset.batches.owners import Owner, check_owner
-from coset.batches.table_rules import check_rules
+from coset.batches.tables.owners import Owner, check_owner
+from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import storage_options, store_error
 from partitioning.errors import CosetError, Finding, Refused, about
 from partitioning.kinds import Kind

@@ -14,8 +14,8 @@ from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction
 
-from coset.batches.delta import newest_in
-from coset.batches.tables import Logs, opened, opened_there
+from coset.batches.tables.delta import newest_in
+from coset.batches.tables.logs import Logs, opened, opened_there
 from partitioning.commands import AcceptChanges, Then
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, about

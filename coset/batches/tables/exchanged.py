@@ -12,10 +12,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.backfills.swap.held import deleted, files_held, held_in
-from coset.batches.delta import Change, added, carry_out, entry_of, newest_in
-from coset.batches.owners import Owner, application
-from coset.batches.tables import opened, opened_at
+from coset.batches.tables.delta import Change, added, carry_out, entry_of, newest_in
+from coset.batches.tables.held import deleted, files_held, held_in
+from coset.batches.tables.logs import opened, opened_at
+from coset.batches.tables.owners import Owner, application
 from coset.sources.files import Files
 from partitioning.documents.document import digest
 from partitioning.documents.store import Store

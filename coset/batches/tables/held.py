@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from coset.batches.delta import newest_in, path_in
-from coset.batches.tables import Logs, opened
+from coset.batches.tables.delta import newest_in, path_in
+from coset.batches.tables.logs import Logs, opened
 from coset.sources.files import Files
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError, Finding, Refused, about

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from coset.batches.tables import opened_there
+from coset.batches.tables.logs import opened_there
 from spark_jobs.tables.table_schema import RESIDUE
 
 

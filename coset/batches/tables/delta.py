@@ -19,9 +19,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Sc
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from coset.batches.owners import Owner, adopt, application, check_owner
-from coset.batches.table_rules import check_rules
-from coset.batches.tables import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
+from coset.batches.tables.logs import Logs, add_columns, check_held_columns, log_error, opened, partitioned_by
+from coset.batches.tables.owners import Owner, adopt, application, check_owner
+from coset.batches.tables.table_rules import check_rules
 from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.documents.document import digest
 from partitioning.errors import Finding, OutcomeUnknown, Refused, about

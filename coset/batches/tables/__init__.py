@@ -1,0 +1,1 @@
+"""Result tables: what they hold, their commits, exchange, restoring, compaction, schema. Nobody else knows Delta."""
