@@ -33,7 +33,7 @@ from tests.running import run_and_publish, run_groups, task_receipts
 
 def landed(store: Store, *, checked: bool, spoil: bool = True) -> str:
     """A stream's only file; gives its source. Its values are read as others, which nothing but a checksum tells."""
-    source = f"s3://test/{uuid.uuid4().hex}/topics"
+    source = f"{store.root}/{uuid.uuid4().hex}/topics"
     keys = [f"key-{n}" for n in range(20)]
     table = pa.table({"k": keys, "v": range(1000, 1020)})
     uri = land_file(table, "views", source, 0, 0)
