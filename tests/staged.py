@@ -7,7 +7,7 @@ from typing import Any
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
-from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.plan import Stage
 from partitioning.model.reasons import Unplaced
 from partitioning.planning.exchanges.cuts import Cut
@@ -26,7 +26,7 @@ def made(pipeline: Pipeline, *cuts: Cut, settings: Settings = DEFAULTS) -> Stage
 
 def move(source: str, *readers: str, key: str = "j", partitions: int | None = None, **more: str) -> Cut:
     """A cut that moves `source` by `key` for its readers."""
-    hash = more.get("hash", MURMUR2)
+    hash = HashName(more.get("hash", MURMUR2))
     return Cut(source, key, KeyFormat.STRING, hash, partitions, readers, rekeyed(source), readers=readers)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from msgspec import UNSET
 
 from partitioning.model.misdeclared import checked
-from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import address_of
 from partitioning.model.streams import DENSE, OFFSET, Format, Layout, NullKeys, Stream, sparseness
 
@@ -73,7 +73,7 @@ def stream_of(
         key,
         partitions,
         offset=OFFSET if offset is None else offset,
-        hash=hash,
+        hash=HashName(hash),
         table=table,
         sparse=sparseness(offsets, f"stream {name!r}"),
         cast=cast or UNSET,

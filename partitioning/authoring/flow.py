@@ -18,7 +18,7 @@ from partitioning.kinds import Kind
 from partitioning.model.graph import Join, Mode, Op, StateSpec, Step, quote, union
 from partitioning.model.leaving import TIME
 from partitioning.model.offsets import check_name
-from partitioning.model.placement import MURMUR2, OPAQUE, KeyFormat, hash_findings
+from partitioning.model.placement import MURMUR2, OPAQUE, HashName, KeyFormat, hash_findings
 from partitioning.model.streams import Column
 from partitioning.numbers import FAN_IN, PARTITIONS
 from partitioning.values import Value, replace
@@ -102,7 +102,7 @@ class Flow(Value, frozen=True):
             findings.append(no_key(self, where))
         _refuse(findings)
         sql = f"SELECT * FROM {self._source}"
-        return self._step(Op.REPARTITION, sql, (), name, partitions=partitions, hash=hash)
+        return self._step(Op.REPARTITION, sql, (), name, partitions=partitions, hash=HashName(hash))
 
     def merge(self, *others: Flow, name: str | None = None) -> Flow:
         """The records of all flows, which must have the same columns and the same key."""

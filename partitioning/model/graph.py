@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
-from partitioning.model.placement import MURMUR2, KeyFormat, Placement
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat, Placement
 from partitioning.model.streams import Column, Stream
 from partitioning.values import Value
 
@@ -97,7 +97,7 @@ class Step(Value, frozen=True):
     rekeys: bool = False
     state: StateSpec | Literal[False] = False
     partitions: int | None = None
-    hash: str = MURMUR2
+    hash: HashName = MURMUR2
     fan_in: int | None = None
     function: str | None = None
     columns: tuple[Column, ...] = ()

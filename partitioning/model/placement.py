@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import NewType
 
 from partitioning.errors import Finding, about
 from partitioning.imports import is_import_path
 from partitioning.kinds import Kind
 from partitioning.values import Value
 
-MURMUR2 = "murmur2"
-JAVA = "java"
-OPAQUE = "opaque"
+# The name of a hash: one of these, or the import path of a function of a deployment's own.
+HashName = NewType("HashName", str)
+MURMUR2 = HashName("murmur2")
+JAVA = HashName("java")
+OPAQUE = HashName("opaque")
 HASHES = (MURMUR2, JAVA, OPAQUE)
 
 
@@ -51,7 +54,7 @@ class KeyHash(Value, frozen=True, order=True):
     """
 
     key_format: KeyFormat
-    hash: str
+    hash: HashName
     gathered: bool = False
 
     def serves(self, target: KeyHash) -> bool:
@@ -82,7 +85,7 @@ class Placement(Value, frozen=True, order=True):
 
     key: str
     key_format: KeyFormat
-    hash: str
+    hash: HashName
     partitions: int
 
     @property

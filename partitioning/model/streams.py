@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
-from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.placement import MURMUR2, HashName, KeyFormat
 from partitioning.model.sources import KafkaSource, LandedSource, Source, source_of
 from partitioning.values import Value
 
@@ -123,7 +123,7 @@ class Stream(Value, frozen=True):
     key_format: KeyFormat = KeyFormat.STRING
     offset: str = OFFSET
     null_keys: NullKeys = NullKeys.REFUSE
-    hash: str = MURMUR2
+    hash: HashName = MURMUR2
     table: bool = False
     sparse: Sparse | UnsetType = UNSET
     cast: Mapping[str, str] | UnsetType = UNSET

@@ -12,7 +12,7 @@ from math import gcd
 
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.model.ends import Ends
-from partitioning.model.placement import OPAQUE, Placement
+from partitioning.model.placement import OPAQUE, HashName, Placement
 from partitioning.model.plan import Exchange, Stage, StreamInput
 from partitioning.model.reasons import BeforeMoving, CountChange, CountChanged
 from partitioning.model.schemes import MAX
@@ -30,7 +30,7 @@ class Changeover(Value, frozen=True):
     """
 
     change: CountChange
-    hash: str
+    hash: HashName
 
     @property
     def stream(self) -> str:

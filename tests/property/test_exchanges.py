@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partitioning.model.graph import Graph, Op, StateSpec, Step, Write
-from partitioning.model.placement import OPAQUE, KeyFormat
+from partitioning.model.placement import OPAQUE, HashName, KeyFormat
 from partitioning.model.reasons import Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Stream
@@ -69,7 +69,7 @@ def graphs(draw: st.DrawFn, most: int = 6) -> Graph:
     Every step that nothing reads is a table, and some others are.
     """
     streams = tuple(
-        Stream(f"s{number}", "s3://landing/topics", "k", 4, draw(FORMATS), hash=draw(HASHES))
+        Stream(f"s{number}", "s3://landing/topics", "k", 4, draw(FORMATS), hash=HashName(draw(HASHES)))
         for number in range(draw(st.integers(1, 4)))
     )
     formats = {stream.name: stream.key_format for stream in streams}

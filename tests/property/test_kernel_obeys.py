@@ -19,7 +19,7 @@ from coset.sources.landed_reader import LandedReader
 from partitioning.documents.document import decode, encode
 from partitioning.hashes import hash_of
 from partitioning.model.order import Order, OrderedStream
-from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, KeyFormat
+from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, HashName, KeyFormat
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
@@ -95,7 +95,7 @@ def cases(draw: st.DrawFn) -> Case:
         partitions,
         key_format=key_format,
         null_keys=random.choice(tuple(NullKeys)),
-        hash=random.choice(HASHES[key_format]),
+        hash=HashName(random.choice(HASHES[key_format])),
     )
     lie_by = random.choice([count for count in range(1, 7) if partitions % count == 0])
     only = random.choice((None, None, some(random, range(partitions))))

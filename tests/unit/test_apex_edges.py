@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from partitioning.authoring.settings import PartitionerRef
-from partitioning.model.placement import KeyFormat, Placement
+from partitioning.model.placement import HashName, KeyFormat, Placement
 from partitioning.model.unifiers import groups, levels
 from partitioning.planning.partitioners.partitioners import Shares, dealt
 from tests.apex import FILES, RESIDUES, VECTORS
@@ -107,7 +107,8 @@ EDGES = list(edges())
 
 
 def shares(tasks: int) -> Shares:
-    placement = Placement("key", KeyFormat.STRING, "partitioning.planning.partitioners.partitioners:apex_hash", tasks)
+    apex_hash = HashName("partitioning.planning.partitioners.partitioners:apex_hash")
+    placement = Placement("key", KeyFormat.STRING, apex_hash, tasks)
     ref = PartitionerRef("partitioning.planning.partitioners.partitioners:ApexKeys", {"tasks": tasks})
     return dealt(ref, "there", cosets=tasks, inputs=(placement,), previous=None, figures={}, batch=0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.graph import Op
-from partitioning.model.placement import KeyFormat
+from partitioning.model.placement import MURMUR2, KeyFormat
 from partitioning.model.reasons import Unplaced
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.exchanges.vertex_cut import vertex_cut
@@ -29,7 +29,7 @@ def test_of_a_merge_only_the_dirty_input_moves(pipeline: Pipeline) -> None:
     graph, (cut,) = exchanges(pipeline, {"a": 900, "b": 100})
     assert graph == pipeline.graph
     reason = Unplaced(("kb",), (), None, ("a",))
-    assert cut == Cut("kb", "k", KeyFormat.STRING, "murmur2", None, ("n",), reason, 100, 900, ("m",))
+    assert cut == Cut("kb", "k", KeyFormat.STRING, MURMUR2, None, ("n",), reason, 100, 900, ("m",))
     assert why(cut) == "dirty since kb, wanted by n; a stays where it is; 100 of 1,000 records move"
 
 

@@ -14,7 +14,7 @@ import pytest
 from partitioning.errors import Refused
 from partitioning.hashes import hash_of, java_hash, key_bytes, murmur2, placement_hash
 from partitioning.model.misdeclared import misdeclared
-from partitioning.model.placement import KeyFormat
+from partitioning.model.placement import HashName, KeyFormat
 from partitioning.model.streams import Stream
 
 VECTORS: list[dict[str, Any]] = json.loads(
@@ -161,7 +161,7 @@ def test_a_placement_without_a_hash_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("hash", ["murmur2", "java", "opaque", "shop.codecs:country"])
 def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
-    assert not tuple(misdeclared(Stream("views", "s3://landing/topics", "member", 4, hash=hash)))
+    assert not tuple(misdeclared(Stream("views", "s3://landing/topics", "member", 4, hash=HashName(hash))))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_stream_may_be_placed_by_any_of_these(hash: str) -> None:
     ],
 )
 def test_a_stream_that_declares_no_such_hash_is_refused(hash: str, key_format: KeyFormat, what: str) -> None:
-    stream = Stream("views", "s3://landing/topics", "member", 4, key_format, hash=hash)
+    stream = Stream("views", "s3://landing/topics", "member", 4, key_format, hash=HashName(hash))
     (finding,) = misdeclared(stream)
     assert what in finding.what
     assert finding.where == "stream 'views'"

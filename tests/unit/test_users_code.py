@@ -16,7 +16,7 @@ from partitioning.errors import Refused
 from partitioning.hashes import hash_of
 from partitioning.imports import imported
 from partitioning.kinds import Kind
-from partitioning.model.placement import KeyFormat, Placement
+from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import TaskRef
 from partitioning.planning.groups.grouping import SizedTask, grouped
 from partitioning.planning.partitioners.partitioners import dealt, notify
@@ -65,7 +65,7 @@ class Partly:
 
 
 def _deal(path: str, **arguments: object) -> object:
-    placed = Placement("k", KeyFormat.STRING, "murmur2", 4)
+    placed = Placement("k", KeyFormat.STRING, MURMUR2, 4)
     ref = PartitionerRef(path, arguments)
     return dealt(ref, "views", cosets=4, inputs=(placed,), previous=None, figures={}, batch=0)
 

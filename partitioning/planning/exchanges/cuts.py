@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partitioning.model.graph import Graph, Step
-from partitioning.model.placement import GATHERED, KeyFormat
+from partitioning.model.placement import GATHERED, HashName, KeyFormat
 from partitioning.model.reasons import AskedFor, ExchangeReason, Unplaced
 from partitioning.model.statistics import Statistics
 from partitioning.planning.exchanges.derived_placements import DerivedPlacement, derive_placements
@@ -27,7 +27,7 @@ class Cut(Value, frozen=True):
     source: str
     key: str
     key_format: KeyFormat
-    hash: str
+    hash: HashName
     partitions: int | None
     wanted_by: tuple[str, ...]
     why: ExchangeReason
