@@ -30,6 +30,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "landed-files.md").re
 VIEWS = pa.table({"member": ["anna", "bert", "carl", "dora", "emma"], "page": ["home"] * 5})
 
 
+@pytest.mark.usefixtures("s3")
 def test_the_example_lands_files_that_are_planned(store: Store, tmp_path: Path) -> None:
     root = urlsplit(store.root)
     landing = f"{root.netloc}{root.path}"
