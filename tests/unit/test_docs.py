@@ -102,6 +102,16 @@ def test_the_files_and_names_that_the_page_for_contributors_tells_of_are_there()
     ] == []
 
 
+def test_the_files_that_pages_tell_of_are_there() -> None:
+    missing = [
+        f"{page}: {name}"
+        for page in PAGES
+        for name in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`", (DOCS / page).read_text())
+        if not page.startswith("decisions/") and not _files(name)
+    ]
+    assert missing == []
+
+
 def _files(name: str) -> list[Path]:
     """The files that a page means: by a path from the root, or the core; by a name alone those of any folder."""
     if "/" in name:
