@@ -84,6 +84,8 @@ class _Durations:
             for name, seconds in sorted(self._took.items(), key=lambda each: -each[1])[:SHOWN]:
                 computed, tests = self._computed[name], self._tests[name]
                 terminalreporter.write_line(f"{seconds:7.1f} s, CPU {computed:6.1f} s, {tests:4} tests  {name}")
+            took, computed = sum(self._took.values()), sum(self._computed.values())
+            terminalreporter.write_line(f"{took:7.1f} s, CPU {computed:6.1f} s, {self._tests.total():4} tests  in all")
         if config.getoption("--record-durations"):
             RECORDED.write_text(json.dumps(self._recorded(), indent=1, sort_keys=True) + "\n")
 

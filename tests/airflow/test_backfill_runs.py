@@ -172,6 +172,7 @@ def _answered(waiting: Any, chosen: str, session: Any) -> str:
     return body
 
 
+@pytest.mark.long
 def test_other_rows_are_shown_and_swapped_only_if_somebody_approves_them(parsed, store_root, tmp_path):
     publish(late_flights(60), store_root, tmp_path / "docs")
     before, store = seen(store_root, "late", "tailnum", "n"), store_at(store_root)

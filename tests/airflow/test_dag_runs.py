@@ -115,6 +115,7 @@ def test_an_unknown_scheme_is_refused_without_a_retry_and_before_planning(airflo
     assert list(store_at(store_root).list("")) == []
 
 
+@pytest.mark.long
 def test_a_topic_is_read_from_its_broker_by_each_run_from_where_the_last_one_ended(
     kafka, parsed, store_root, monkeypatch
 ):

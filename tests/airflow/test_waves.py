@@ -87,6 +87,7 @@ def coast(server, monkeypatch):
     return partial(connect, "SEA")
 
 
+@pytest.mark.long
 def test_one_dag_runs_a_batch_of_one_wave_then_one_of_two_and_a_later_group_that_failed_alone(
     parsed, coast, server, store_root, monkeypatch
 ):

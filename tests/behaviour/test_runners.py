@@ -26,6 +26,7 @@ from partitioning.errors import CosetError, Refused
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
+from tests.examples import few
 from tests.small import ENDLESS, ROWS, SLOW, SmallBatch, land, small_batch, until, working
 
 WRONG = "sum(CAST(k AS INTEGER)) AS v"
@@ -33,13 +34,13 @@ IN_THIS_PROCESS = "local in one process"
 RUNNERS: dict[str, Callable[[SparkServer], Runner]] = {
     IN_THIS_PROCESS: lambda _: Local(processes=1),
     "local in two processes": lambda _: Local(processes=2),
+    "connect": lambda server: Connect(server.address, token=server.token, master="nowhere"),
     "spark": lambda _: Spark("local[2]"),
     "spark-submit": lambda _: SparkSubmit("local[2]"),
-    "connect": lambda server: Connect(server.address, token=server.token, master="nowhere"),
 }
 
 
-@pytest.fixture(scope="module", params=list(RUNNERS))
+@pytest.fixture(scope="module", params=few(RUNNERS, 3))
 def runner(request: pytest.FixtureRequest, spark_server: SparkServer) -> Iterator[Runner]:
     with RUNNERS[request.param](spark_server) as made:
         yield made
@@ -167,7 +168,7 @@ def test_a_group_without_records_leaves_its_receipt(runner: Runner) -> None:
     assert tuple(task.task for task in receipt.tasks) == empty.tasks
 
 
-@pytest.mark.parametrize("kind", [kind for kind in RUNNERS if kind != IN_THIS_PROCESS])
+@pytest.mark.parametrize("kind", few([kind for kind in RUNNERS if kind != IN_THIS_PROCESS]))
 def test_cancelling_ends_what_runs(kind: str, spark_server: SparkServer) -> None:
     batch = small_batch(ENDLESS)
     with RUNNERS[kind](spark_server) as runner, ThreadPoolExecutor(1) as pool:
@@ -192,11 +193,11 @@ def test_cancelling_what_runs_in_this_process_begins_no_other_task() -> None:
     assert batch.ledger.receipt(0, 0, 0) is None
 
 
-def test_what_is_cancelled_runs_nothing_more(spark_server: SparkServer, source: str) -> None:
-    for make in RUNNERS.values():
-        with make(spark_server) as made:
-            made.cancel()
-            batch = small_batch(source=source)
-            with pytest.raises(CosetError):
-                made.group(batch.ref, 0)
-            assert batch.ledger.receipt(0, 0, 0) is None
+@pytest.mark.parametrize("kind", few(RUNNERS, 3))
+def test_what_is_cancelled_runs_nothing_more(kind: str, spark_server: SparkServer, source: str) -> None:
+    with RUNNERS[kind](spark_server) as made:
+        made.cancel()
+        batch = small_batch(source=source)
+        with pytest.raises(CosetError):
+            made.group(batch.ref, 0)
+        assert batch.ledger.receipt(0, 0, 0) is None

@@ -24,6 +24,7 @@ from partitioning.model.verdict import Verdict
 from partitioning.version import VERSION
 from tests import small
 from tests.commands import PIPELINE, SLOW, coset, landed, refused
+from tests.examples import few
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import plan_of, tails, tails_found
@@ -167,7 +168,7 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Stor
     assert json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"] is None
 
 
-@pytest.mark.parametrize("master", ["local[2]", "server"])
+@pytest.mark.parametrize("master", few(["server", "local[2]"]))
 def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: SparkServer, tmp_path: Path) -> None:
     given = os.environ | (spark_server.environment if master == "server" else {"SPARK_MASTER": master})
     command = [sys.executable, "-m", "coset.cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
@@ -182,7 +183,15 @@ def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: Spar
 
 @pytest.mark.parametrize(
     ("runner", "told"),
-    [("local", signal.SIGINT), ("spark", signal.SIGINT), ("spark-submit", signal.SIGTERM), ("connect", signal.SIGTERM)],
+    few(
+        [
+            ("local", signal.SIGINT),
+            ("connect", signal.SIGTERM),
+            ("spark", signal.SIGINT),
+            ("spark-submit", signal.SIGTERM),
+        ],
+        2,
+    ),
 )
 def test_a_run_that_is_told_to_end_ends_what_it_started(
     runner: str, told: signal.Signals, store: Store, spark_server: SparkServer

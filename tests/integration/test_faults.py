@@ -13,6 +13,7 @@ from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import OutcomeUnknown, Refused, Unreachable
 from tests.batches import NAME, PASSED, decided, expected, pipeline, planned, rows, run
+from tests.examples import few
 from tests.faults import FAULTS, FaultProxy
 
 STORED = [what for what, (stored, _, _) in FAULTS.items() if stored]
@@ -45,7 +46,7 @@ def name(noun: str) -> str:
     return f"{noun}/0.json" + (".gz" if noun == "plans" else "")
 
 
-@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
 @pytest.mark.parametrize("what", [name for name in FAULTS if name != "403 before storing"])
 def test_a_document_that_meets_a_fault_once_is_stored_once(
     noun: str, what: str, store: Store, proxy: FaultProxy
@@ -60,7 +61,7 @@ def test_a_document_that_meets_a_fault_once_is_stored_once(
     assert store.get(f"{NAME}/{name(noun)}") == first
 
 
-@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
 @pytest.mark.parametrize("what", STORED)
 def test_a_document_that_is_stored_but_never_answered_is_read_back(
     noun: str, what: str, store: Store, proxy: FaultProxy
@@ -71,7 +72,7 @@ def test_a_document_that_is_stored_but_never_answered_is_read_back(
     assert store.get(f"{NAME}/{name(noun)}") is not None
 
 
-@pytest.mark.parametrize("noun", ["plans", "verdicts", "commits"])
+@pytest.mark.parametrize("noun", few(["verdicts", "plans", "commits"]))
 @pytest.mark.parametrize(
     ("what", "error"),
     [
