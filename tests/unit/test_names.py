@@ -15,14 +15,13 @@ CLASSES = {
     "Exchange": "a plan's, and that of a table's files for others",
     "Gap": "missing offsets, and batches that a backfill leaves out",
 }
-
 _ABOUT_BATCHES = "what batches do about the word of the model, or expectations judge"
 _COMMANDS = "a command as it is typed, and what it does"
 FILES = {
     "__init__.py": "a package",
-    **dict.fromkeys(("ends.py", "gaps.py"), _ABOUT_BATCHES),
-    **dict.fromkeys(("continuity.py", "table_rows.py"), _ABOUT_BATCHES),
-    **dict.fromkeys(("backfills.py", "batches.py", "streams.py", "tables.py", "trial.py"), _COMMANDS),
+    **dict.fromkeys(("continuity.py", "ends.py", "gaps.py", "table_rows.py"), _ABOUT_BATCHES),
+    **dict.fromkeys(("backfills.py", "batches.py", "trial.py"), _COMMANDS),
+    "streams.py": "streams of records, and those of a process",
 }
 
 
