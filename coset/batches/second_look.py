@@ -73,9 +73,7 @@ def _from_broker(
     wanted = {number: some for number, some in gaps.items() if some}
     looked = first_records(source, stream.name, wanted) if wanted else {}
     for number, receipts in read.items():
-        if any(
-            each.reached is not None and each.gaps is None and each.read < each.end - each.start for each in receipts
-        ):
+        if any(map(_unsaid, receipts)):
             yield _row(stream, number, None, 0, 0, None)
         elif number in wanted:
             answers = looked.get(number, ())
