@@ -6,21 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from partitioning.model.gaps import Explained, Gap, planned_gaps
+from partitioning.model.gaps import Explained, Gap, gaps_of
 from partitioning.model.plan import Plan
 from partitioning.sections import Section, many, section
 
 
 def missing(plan: Plan, seen: Iterable[Gap] = ()) -> Iterator[Section]:
     """The gaps in what a batch reads, if there are any: those that were planned, and those `seen` when it was read."""
-    gaps = [
-        gap
-        for stream in plan.streams
-        for planned in stream.partitions
-        if planned.missing
-        for gap in planned_gaps(plan, stream.declared, planned)
-    ]
-    gaps.extend(seen)
+    gaps = [*gaps_of(plan), *seen]
     if gaps:
         rows = [(str(gap.offsets), f"{gap.missing:,}", _where(gap), explanation(gap.explained)) for gap in gaps]
         yield section("Missing offsets", ("offsets", "missing", "where", "why"), rows, [_total(gaps), *_warning(gaps)])

@@ -69,6 +69,14 @@ def planned_gaps(plan: Plan, stream: Stream, planned: PlannedPartition) -> tuple
     return tuple(gaps(stream, planned.partition, planned.start, planned.files, plan.lost))
 
 
+def gaps_of(plan: Plan) -> Iterator[Gap]:
+    """All gaps in what a batch reads, by stream and partition."""
+    for stream in plan.streams:
+        for planned in stream.partitions:
+            if planned.missing:
+                yield from planned_gaps(plan, stream.declared, planned)
+
+
 def covers(loss: OffsetRange, hole: OffsetRange) -> bool:
     """Whether all offsets of a hole were accepted as lost."""
     return loss.partition == hole.partition and loss.start <= hole.start and hole.end <= loss.end
@@ -76,11 +84,7 @@ def covers(loss: OffsetRange, hole: OffsetRange) -> bool:
 
 def doubtful(plan: Plan) -> Iterator[Gap]:
     """The gaps in what a batch reads that only the stream's declaration explains. A file may be lost there."""
-    for stream in plan.streams:
-        for planned in stream.partitions:
-            if planned.missing:
-                found = planned_gaps(plan, stream.declared, planned)
-                yield from (gap for gap in found if gap.explained is Explained.DECLARED)
+    return (gap for gap in gaps_of(plan) if gap.explained is Explained.DECLARED)
 
 
 def explained(
