@@ -94,6 +94,7 @@ ENVIRONMENTS = {
 }
 
 
+@pytest.mark.usefixtures("s3")
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_variables_are_corrected(name: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, wrong, said, right = ENVIRONMENTS[name]

@@ -23,6 +23,7 @@ from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan
 from tests.batches import rows
+from tests.examples import few
 from tests.released import STATES, clicks, first, land, members, place, restore, shop
 from tests.running import run_and_publish, silently
 
@@ -30,7 +31,7 @@ Rows = list[tuple[object, ...]]
 PIPELINES: dict[str, Callable[[str], Pipeline]] = {"0.1.0": first, "0.2.0": shop}
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", few(STATES, 2))
 @pytest.mark.parametrize("version", PIPELINES)
 def test_batches_go_on_from_what_a_released_version_left(version: str, state: str, s3: object, tmp_path: Path) -> None:
     store, pipeline = restore(version, state), PIPELINES[version](f"{place(version, state)}/topics")
@@ -84,7 +85,7 @@ def test_batches_of_a_released_version_are_run_again_and_swapped(s3: object, tmp
 COMMANDS = (("status",), ("report",), ("report", "--batch", "0"), ("explain", "--batch", "1"), ("plan", "--json"))
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", few(STATES, 2))
 @pytest.mark.parametrize("version", PIPELINES)
 def test_commands_show_what_a_released_version_left_and_change_nothing(
     version: str, state: str, s3: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
