@@ -61,9 +61,17 @@ def until(reached: Callable[[], bool], within: float = 60) -> bool:
 
 def working(pid: int) -> bool:
     """Whether a Python process that was started by this one computes."""
-    workers = [each for each in psutil.Process(pid).children(recursive=True) if "python" in each.name()]
+    workers = psutil.Process(pid).children(recursive=True)
     for worker in workers:
-        worker.cpu_percent()
+        _busy(worker)
     time.sleep(0.5)
     # It is little for a worker on a busy machine, and more than one takes that waits.
-    return any(worker.cpu_percent() > 3 for worker in workers if worker.is_running())
+    return any(_busy(worker) > 3 for worker in workers)
+
+
+def _busy(process: psutil.Process) -> float:
+    """Percent of a processor that a Python process took since it was last asked; 0 if it has ended, or is another."""
+    try:
+        return float(process.cpu_percent()) if "python" in process.name() else 0.0
+    except psutil.NoSuchProcess:
+        return 0.0

@@ -297,7 +297,10 @@ def test_no_error_tells_a_secret(
     wrong = tmp_path / "wrong.properties"
     monkeypatch.setenv(PROPERTIES, str(wrong))
     for text, said in (
-        (f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info=me:hidden", "the schema registry denied access"),
+        (
+            f"schema.registry.url={registry.url}\nschema.registry.basic.auth.user.info=me:hidden",
+            "the schema registry denied access",
+        ),
         ("", "no schema registry is configured"),
         ("sasl.pasword=hidden", "property 'sasl.pasword' is not accepted"),
         ("hidden", "line 1 is no property"),
