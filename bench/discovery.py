@@ -27,8 +27,8 @@ from demo.s3_server import start_server
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, encode
 from partitioning.documents.stores import store_at
-from partitioning.model.ends import NOTHING
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import NOTHING
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
 from partitioning.sections import size

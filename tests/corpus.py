@@ -33,11 +33,11 @@ from partitioning.model.backfill import (
     Swapped,
     TableComparison,
 )
-from partitioning.model.ends import Forgetting, Forgotten, What
 from partitioning.model.failure import Failed, Failure
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
+from partitioning.model.read_ends import Forgetting, Forgotten, What
 from partitioning.model.receipt import HeavyKey, Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
 from partitioning.model.schemes import elastic, records, tasks
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys

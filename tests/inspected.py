@@ -10,7 +10,7 @@ import pyarrow as pa
 from coset.sources.reader import Batch
 from partitioning.hashes import placement_hash
 from partitioning.model.streams import NullKeys, Stream
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from spark_jobs.engine.intake import Proved
 from tests.orders import order, planned
 

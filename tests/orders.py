@@ -9,7 +9,7 @@ from partitioning.model.order import Order, OrderedStream
 from partitioning.model.placement import Placement
 from partitioning.model.plan import PlannedPartition, PlannedWrite, StreamInput
 from partitioning.model.streams import Column, InputFile, Stream
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 
 COLUMNS = (Column("k", "VARCHAR"), Column("record", "BIGINT"), Column("_offset", "BIGINT"))
 ROWS = PlannedWrite(Write("rows", "views", "k", lineage=False, expectations=()), COLUMNS)

@@ -11,7 +11,7 @@ from partitioning.model.reasons import GcdOf
 from partitioning.model.schemes import COGROUP
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile
-from partitioning.model.tasks import Task, takes
+from partitioning.model.takes import Task, takes
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.step_states import StateSnapshot
 

@@ -18,7 +18,7 @@ from partitioning.documents.store import Store
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan, PlannedPartition
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine.take import Take, Taken
 from tests.landed import land_table

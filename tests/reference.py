@@ -29,7 +29,7 @@ from partitioning.model.receipt import (
     offset_digest,
 )
 from partitioning.model.streams import Column, Discovered, DiscoveredPartition, InputFile, NullKeys
-from partitioning.model.tasks import Fate, fate
+from partitioning.model.takes import Fate, fate
 from partitioning.planning.planner import plan_batch
 from partitioning.values import Value
 from tests.memory_store import MemoryStore

@@ -18,7 +18,7 @@ from partitioning.model.placement import JAVA, MURMUR2, Placement
 from partitioning.model.plan import Exchange, Input, Plan, ResultInput, Stage, StateInput, StreamInput
 from partitioning.model.reasons import Unifying
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.planning.partitioners.key_shares import Share
 from partitioning.planning.partitioners.partitioners import Changes, PartitioningContext
 

@@ -18,9 +18,9 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import End, Ends, StreamProgress
 from partitioning.model.gaps import Explained, planned_gaps
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.read_ends import End, Ends, StreamProgress
 from partitioning.values import Value, replace
 
 

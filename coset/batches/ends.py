@@ -21,9 +21,9 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.numbered import numbered
 from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import NOTHING, End, Ends, Forgetting, Forgotten, StreamProgress, What
 from partitioning.packed_rows import PackedRows
 from partitioning.sections import many
 from partitioning.values import replace

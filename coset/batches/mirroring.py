@@ -10,8 +10,8 @@ from collections import defaultdict
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.errors import CosetError
-from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.read_ends import Ends
 from partitioning.model.sources import KafkaSource, LandedSource
 
 Offsets = dict[StreamPartition, int]

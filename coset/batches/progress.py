@@ -9,8 +9,8 @@ from datetime import datetime
 from coset.sources.discovery import discover
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import CosetError
-from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.read_ends import Ends
 from partitioning.model.streams import Discovered, DiscoveredPartition
 
 

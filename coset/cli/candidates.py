@@ -14,8 +14,8 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.plan import Plan, Stage
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.schemes import COGROUP, MAX, Scheme, elastic, tasks
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered

@@ -14,8 +14,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
-from partitioning.model.ends import End, Ends, What
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.read_ends import End, Ends, What
 from partitioning.sections import MOST_ROWS, many
 
 

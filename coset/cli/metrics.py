@@ -14,10 +14,10 @@ from coset.cli.ends import not_read
 from coset.cli.output import show_error
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.stores import store_at
-from partitioning.model.ends import End
 from partitioning.model.gaps import doubtful
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import End
 from partitioning.texts import visible
 
 # A metric's labels and value.

@@ -16,7 +16,7 @@ from coset.cli import pipelines
 from coset.cli.candidates import Basis, Compared, Row, basis, compare
 from coset.cli.output import show, show_json, show_table
 from partitioning.authoring.settings import Settings
-from partitioning.authoring.toml import to_toml
+from partitioning.authoring.toml_writer import to_toml
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about

@@ -11,7 +11,7 @@ from coset.cli import pipelines
 from coset.cli.assign import parse_streams
 from coset.cli.output import show_json
 from coset.sources.discovery import discover
-from partitioning.authoring.toml import key
+from partitioning.authoring.toml_writer import key
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.samza.checkpoints import Checkpoint, Start, read_checkpoints, starts

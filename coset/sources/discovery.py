@@ -7,9 +7,9 @@ from typing import assert_never
 
 from coset.sources import landed
 from partitioning.errors import CosetError, Refused, Unreachable
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.failure import together
 from partitioning.model.offsets import OffsetRange
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, Stream
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coset.sources.listing import digits_of, folder, key_before
-from partitioning.model.ends import End, Ends
 from partitioning.model.offsets import Span
+from partitioning.model.read_ends import End, Ends
 from partitioning.model.sources import LandedSource, source_of
 from partitioning.model.streams import Column, InputFile, Stream
 

@@ -22,9 +22,9 @@ from coset.sources.s3 import AGAIN, is_denied, may_pass, store_error
 from partitioning.commands import Forget, Then
 from partitioning.errors import Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.gaps import Explained, explained, next_step
 from partitioning.model.offsets import OffsetRange, StreamPartition
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows
 from partitioning.values import replace

@@ -12,7 +12,7 @@ from partitioning.model.offsets import check_name
 from partitioning.model.plan import Input, StreamInput
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.takes import Residues, Task
 from partitioning.values import Value
 
 MOST_READS = 10_000_000

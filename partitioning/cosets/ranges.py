@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from partitioning.model.offsets import Span
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import replace
 
 # More tasks than this serve nobody, and what is laid out before there is a plan goes by it.

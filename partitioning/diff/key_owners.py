@@ -14,7 +14,7 @@ from functools import cached_property
 from math import gcd
 
 from partitioning.model.plan import Plan, Stage, TaskRef
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import Value
 
 Labelled = tuple[int, Sequence[tuple[int, int]]]

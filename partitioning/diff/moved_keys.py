@@ -12,7 +12,7 @@ from partitioning.diff.key_owners import Side, kept
 from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, Stage, StateInput, StreamInput, TaskMove, TaskRef
 from partitioning.model.reasons import GroupCount
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import Value
 
 

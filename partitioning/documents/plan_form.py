@@ -14,11 +14,11 @@ import msgspec
 from partitioning.cosets.assignment import stage_tasks
 from partitioning.cosets.ranges import dealt_ranges
 from partitioning.documents.columns import from_columns, to_columns
-from partitioning.model.ends import End, StreamProgress
 from partitioning.model.plan import Input, Plan, PlannedPartition, PlannedStream, Stage
+from partitioning.model.read_ends import End, StreamProgress
 from partitioning.model.reasons import AllTogether, InRanges, TaskCountReason
 from partitioning.model.schemes import Scheme
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import Value, replace
 
 _Partitions = Mapping[str, Sequence[PlannedPartition]]

@@ -26,7 +26,7 @@ from partitioning.model.plan import (
     TaskGroup,
     TaskRef,
 )
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.sections import MOST_ROWS, Section, cut, many, runs, section, size
 from partitioning.values import replace
 

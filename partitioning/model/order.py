@@ -23,7 +23,7 @@ from partitioning.model.plan import (
     TaskRef,
 )
 from partitioning.model.streams import Column, NullKeys, Sparse, Stream
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
 # The column with a row's position among all rows written for a partition.

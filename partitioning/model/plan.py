@@ -12,14 +12,14 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType, field
 
 from partitioning.model.allowance import Allowance
-from partitioning.model.ends import Ends, Forgotten, StreamProgress
 from partitioning.model.graph import Step, Write
 from partitioning.model.offsets import OffsetRange, Span, StreamPartition
 from partitioning.model.placement import Placement
+from partitioning.model.read_ends import Ends, Forgotten, StreamProgress
 from partitioning.model.reasons import CountChange, ExchangeReason, MoveReason, TaskCountReason, Unifying
 from partitioning.model.schemes import Scheme
 from partitioning.model.streams import Column, InputFile, NullKeys, Stream
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
 

@@ -15,7 +15,7 @@ from partitioning.model.plan import (
     TaskGroup,
     TaskRef,
 )
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.sections import many, runs, size
 from partitioning.values import Value
 

@@ -8,10 +8,10 @@ from typing import assert_never
 from partitioning.commands import Forget
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import Ends, StreamProgress
 from partitioning.model.gaps import Explained, covers, explained, gaps, go_on_without
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import PlannedPartition, PlannedStream
+from partitioning.model.read_ends import Ends, StreamProgress
 from partitioning.model.sources import KafkaSource, LandedSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows

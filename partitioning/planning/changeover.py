@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from partitioning.cosets.assignment import stage_tasks
-from partitioning.model.ends import Ends
 from partitioning.model.placement import OPAQUE, HashName, Placement
 from partitioning.model.plan import Exchange, Stage, StreamInput
+from partitioning.model.read_ends import Ends
 from partitioning.model.reasons import BeforeMoving, CountChange, CountChanged
 from partitioning.model.schemes import MAX
 from partitioning.model.streams import Stream

@@ -12,12 +12,12 @@ from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.allowance import Allowance
-from partitioning.model.ends import NOTHING, Ends, Forgotten
 from partitioning.model.gaps import Explained, gaps
 from partitioning.model.locality import Locality
 from partitioning.model.offsets import OffsetRange
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import Plan, PlannedStream, StateInput, TaskGroup, TaskMove
+from partitioning.model.read_ends import NOTHING, Ends, Forgotten
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import Column, Discovered
 from partitioning.planning.arrivals import arrivals

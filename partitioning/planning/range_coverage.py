@@ -10,7 +10,7 @@ from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan, PlannedPartition, Stage
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.planning.task_coverage import NEXT, listed
 
 

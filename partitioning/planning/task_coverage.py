@@ -11,7 +11,7 @@ from partitioning.kinds import Kind
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Input, Stage, StreamInput
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Residues, Task, taken
+from partitioning.model.takes import Residues, Task, taken
 from partitioning.planning.exchanges.derived_placements import gathers
 
 NEXT = "correct the partitioner that made this plan"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from partitioning.model.graph import Graph
 from partitioning.model.plan import Exchange, Input, Plan, PlannedStream, Stage, StateInput, StreamInput, TaskRef
 from partitioning.model.statistics import Statistics
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.planning.exchanges.estimates import estimates
 from partitioning.planning.groups.grouping import SizedTask
 from partitioning.values import Value, replace

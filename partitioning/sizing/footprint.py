@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import gcd
 
 from partitioning.model.plan import ExchangeInput, Input, Plan, ResultInput, Stage, StateInput, StreamInput
-from partitioning.model.tasks import Task, taken
+from partitioning.model.takes import Task, taken
 from partitioning.sizing.traffic import Traffic, traffic
 from partitioning.sizing.workload import LEFT
 from partitioning.values import Value

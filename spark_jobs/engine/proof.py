@@ -15,7 +15,7 @@ from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import OPAQUE
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation
-from partitioning.model.tasks import taken
+from partitioning.model.takes import taken
 from spark_jobs.engine.arrays import numbers
 from spark_jobs.engine.gaps_seen import Gaps
 from spark_jobs.engine.hashing import key_texts, one_of_equals

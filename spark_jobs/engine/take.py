@@ -1,4 +1,4 @@
-"""Take: which records of a partition are a task's. The compiled twin of `partitioning.model.tasks.fate`."""
+"""Take: which records of a partition are a task's. The compiled twin of `partitioning.model.takes.fate`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from partitioning.model.leaving import LeftPartition
 from partitioning.model.order import Order, Ordered
 from partitioning.model.placement import MURMUR2, OPAQUE
 from partitioning.model.plan import PlannedPartition
-from partitioning.model.tasks import Fate, fate
+from partitioning.model.takes import Fate, fate
 from spark_jobs.engine.hashing import placement_hashes
 from spark_jobs.engine.residues import is_one_of
 

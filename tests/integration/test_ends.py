@@ -25,9 +25,9 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import explain
 from partitioning.hashes import placement_hash
-from partitioning.model.ends import Forgetting, Forgotten, What
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import Forgetting, Forgotten, What
 from partitioning.sections import markdown
 from partitioning.values import replace
 from tests.changing import World

@@ -16,7 +16,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
 from partitioning.kinds import Kind
-from partitioning.model.ends import What
+from partitioning.model.read_ends import What
 from tests.batches import rows
 from tests.kafka import COLUMNS, create, delete, new_topic, produce, views
 from tests.landed import land_table

@@ -32,7 +32,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.store import Store
 from partitioning.errors import Refused, Unreachable
-from partitioning.model.ends import NOTHING
+from partitioning.model.read_ends import NOTHING
 from partitioning.model.schemes import Scheme
 from spark_jobs.engine.take import LEFT, OUTSIDE, Taken
 from tests.batches import rows

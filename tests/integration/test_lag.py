@@ -18,8 +18,8 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
-from partitioning.model.ends import Ends
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.read_ends import Ends
 from tests.landed import land_file
 from tests.sparse import FIRST, counted, land, published
 

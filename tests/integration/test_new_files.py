@@ -24,8 +24,8 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
-from partitioning.model.ends import What
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import What
 from tests.batches import erase
 from tests.faults import FaultProxy
 from tests.landed import land_file

@@ -30,7 +30,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.offsets import Span
 from partitioning.model.order import Order, Ordered, OrderedStream
 from partitioning.model.plan import Plan
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine import kernel
 from spark_jobs.engine.kernel import TaskEnvironment

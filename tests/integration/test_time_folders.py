@@ -21,8 +21,8 @@ from partitioning.documents import s3_store as stores
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused
-from partitioning.model.ends import What
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import What
 from partitioning.model.streams import Layout
 from tests.batches import erase
 from tests.faults import FaultProxy

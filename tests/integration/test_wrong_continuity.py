@@ -18,8 +18,8 @@ from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused
-from partitioning.model.ends import StreamProgress
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import StreamProgress
 from partitioning.values import replace
 from tests.batches import erase
 from tests.changing import World

@@ -18,7 +18,7 @@ from partitioning.documents.store import Store
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import PartitionReceipt
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.values import replace
 from spark_jobs.engine.take import LEFT, REFUSED, TAKEN, Taken
 from tests.changed_receipts import change_receipt

@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.documents.document import decode, digest, encode
-from partitioning.model.ends import NOTHING
 from partitioning.model.offsets import Span
 from partitioning.model.plan import Plan
+from partitioning.model.read_ends import NOTHING
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
 from partitioning.planning.planner import plan_batch
 from partitioning.values import replace

@@ -23,7 +23,7 @@ from partitioning.model.placement import JAVA, MURMUR2, OPAQUE, HashName, KeyFor
 from partitioning.model.plan import PlannedPartition
 from partitioning.model.receipt import MODULUS, Offender, PartitionReceipt, Violation, offset_digest
 from partitioning.model.streams import NullKeys, Stream
-from partitioning.model.tasks import Fate, Residues, Task, fate, takes
+from partitioning.model.takes import Fate, Residues, Task, fate, takes
 from spark_jobs.engine.intake import Intake
 from spark_jobs.engine.proof import OFFENDERS_KEPT
 from tests.examples import examples

@@ -14,7 +14,7 @@ from partitioning.authoring.settings import PartitionerRef
 from partitioning.errors import Refused
 from partitioning.model.plan import Stage
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.takes import Residues, Task
 from partitioning.planning.partitioners.by_load import ByThroughput, repartitioned
 from partitioning.planning.partitioners.key_shares import Share, complete, reduced, residues_at, widest
 from partitioning.planning.partitioners.partitioners import (

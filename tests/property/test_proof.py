@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.plan import Plan, TaskRef
-from partitioning.model.tasks import Fate
+from partitioning.model.takes import Fate
 from partitioning.values import replace
 from tests.evidence import judged
 from tests.examples import examples

@@ -23,7 +23,7 @@ from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.schemes import records
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import takes
+from partitioning.model.takes import takes
 from partitioning.planning.check import check_plan
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves

@@ -16,7 +16,7 @@ from partitioning.model.plan import ExchangeInput, Input, ResultInput, Stage, St
 from partitioning.model.reasons import OnePerPartition
 from partitioning.model.schemes import COGROUP, MAX
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.takes import Residues, Task
 from partitioning.planning.task_coverage import uncovered
 from partitioning.values import Value, replace
 from tests.examples import examples

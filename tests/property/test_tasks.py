@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioning.model.tasks import Residues, Task, taken, takes
+from partitioning.model.takes import Residues, Task, taken, takes
 
 few = st.integers(1, 6)
 

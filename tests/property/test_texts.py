@@ -27,8 +27,8 @@ from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind
 from partitioning.model.backfill import Comparison, TableComparison
-from partitioning.model.ends import End
 from partitioning.model.offsets import StreamPartition
+from partitioning.model.read_ends import End
 from partitioning.pictures.drawing import Box, BoxGroup, Drawing
 from partitioning.pictures.mermaid import mermaid
 from partitioning.pictures.svg import svg

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coset import PartitionerRef, Refused, Settings
-from partitioning.authoring.toml import to_toml
+from partitioning.authoring.toml_writer import to_toml
 from partitioning.model.allowance import Allowance
 from partitioning.model.schemes import COGROUP, MAX, elastic, tasks
 

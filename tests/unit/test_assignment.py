@@ -8,7 +8,7 @@ from partitioning.cosets.assignment import Reading, assign, assign_each, assign_
 from partitioning.cosets.rule import tasks_of
 from partitioning.errors import Refused
 from partitioning.model.schemes import COGROUP, MAX, Scheme
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.takes import Residues, Task
 
 
 def mapping(streams: list[tuple[str, int]], scheme: Scheme) -> dict[str, list[int]]:

@@ -11,7 +11,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Receipt
-from partitioning.model.tasks import Fate
+from partitioning.model.takes import Fate
 from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
 

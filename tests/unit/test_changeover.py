@@ -13,7 +13,7 @@ from partitioning.explain.reason_texts import exchange_reason, stage_reason
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan, StateInput, StreamInput
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from tests.plans import COLUMNS, arrived, plan_of
 
 

@@ -10,7 +10,7 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.model.placement import JAVA, MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Residues, Task
+from partitioning.model.takes import Residues, Task
 from partitioning.planning.check import check_plan
 from partitioning.values import replace
 from tests.checked import said, with_stage

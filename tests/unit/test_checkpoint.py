@@ -16,7 +16,7 @@ from expectations.checkpoint import user_expectations
 from expectations.docs import Site
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
-from partitioning.model.tasks import Fate
+from partitioning.model.takes import Fate
 from partitioning.model.verdict import Judged
 from partitioning.values import replace
 from tests.evidence import TAILS, batch, judged

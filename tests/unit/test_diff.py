@@ -16,7 +16,7 @@ from partitioning.explain.reason_texts import move_reason
 from partitioning.model.plan import Plan, TaskGroup, TaskMove, TaskRef
 from partitioning.model.reasons import Said
 from partitioning.model.schemes import tasks
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.sections import markdown
 from partitioning.values import replace
 from tests.goldens import expect_golden

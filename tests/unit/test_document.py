@@ -13,7 +13,7 @@ from partitioning.documents.document import plain as shown_plain
 from partitioning.errors import Refused
 from partitioning.model.plan import Plan, TaskRef
 from partitioning.model.receipt import Offender, PartitionReceipt, Receipt, TaskReceipt, Violation
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.model.verdict import Decision, GivenUp, Verdict
 from partitioning.values import replace
 from tests.plans import plan_of, tails, tails_found

@@ -17,7 +17,7 @@ from partitioning.errors import Refused
 from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import Plan, Stage
 from partitioning.model.statistics import TaskFigures
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.planning.partitioners.key_shares import Share, reduced, residues_at
 from partitioning.planning.partitioners.partitioners import (
     ApexKeys,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, Offender, Violation, offset_digest
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from spark_jobs.engine.proof import OFFENDERS_KEPT
 from tests.inspected import batch_of, keys_of, proved
 

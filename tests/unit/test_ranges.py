@@ -29,7 +29,7 @@ from partitioning.model.receipt import PartitionReceipt, Receipt, TaskReceipt
 from partitioning.model.schemes import Scheme, records
 from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures, statistics_of
 from partitioning.model.streams import Stream
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from partitioning.pictures.drawing import drawing
 from partitioning.planning.planner import plan_batch
 from partitioning.planning.stages.bounds import most_waves

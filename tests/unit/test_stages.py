@@ -7,7 +7,7 @@ import pytest
 from partitioning.errors import Refused
 from partitioning.explain.reason_texts import stage_reason
 from partitioning.model.schemes import COGROUP, MAX, elastic
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from tests.plans import COLUMNS, tails
 from tests.staged import names, pipeline_of, stages, stream
 

@@ -12,7 +12,7 @@ from partitioning.model.placement import MURMUR2, KeyFormat, Placement
 from partitioning.model.plan import ExchangeInput, ResultInput, StreamInput
 from partitioning.model.schemes import COGROUP, MAX
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Task
+from partitioning.model.takes import Task
 from tests.staged import enriched, made, move, names, pipeline_of, rekeyed, stream, total
 
 

@@ -15,7 +15,7 @@ from partitioning.hashes import placement_hash
 from partitioning.model.receipt import MODULUS, offset_digest
 from partitioning.model.schemes import tasks as so_many
 from partitioning.model.streams import NullKeys
-from partitioning.model.tasks import Fate, Residues, Task, fate
+from partitioning.model.takes import Fate, Residues, Task, fate
 from spark_jobs.engine.take import DROPPED, LEFT, OUTSIDE, REFUSED, TAKEN, Take
 from tests.inspected import batch_of, keys_of, proved, views
 from tests.orders import order, planned

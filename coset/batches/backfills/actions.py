@@ -40,7 +40,7 @@ from expectations.docs import Site, publish_comparison
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
-from partitioning.authoring.toml import to_toml
+from partitioning.authoring.toml_writer import to_toml
 from partitioning.commands import Backfills, Restore, Run
 from partitioning.documents.document import decode, digest, encode
 from partitioning.documents.ledger import Ledger

@@ -9,7 +9,7 @@ import typer
 from coset.batches.runners.choice import RunnerKind, runner
 from coset.cli.app import AsJson, Master, Memory, Named, RunnerOption, StoreRoot, app, root_of
 from coset.cli.output import Command
-from partitioning.model.ends import What
+from partitioning.model.read_ends import What
 from partitioning.numbers import DAYS
 
 

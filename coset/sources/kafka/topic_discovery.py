@@ -13,8 +13,8 @@ from coset.sources.known import KnownStream
 from partitioning.commands import Forget, Then
 from partitioning.errors import CosetError, Finding, Refused, Unreachable, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.offsets import Span
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Discovered, DiscoveredPartition, InputFile, Stream
 from partitioning.packed_rows import PackedRows

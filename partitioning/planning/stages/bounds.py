@@ -10,7 +10,7 @@ from partitioning.model.placement import OPAQUE
 from partitioning.model.schemes import SchemeKind
 from partitioning.model.unifiers import levels
 from partitioning.planning.exchanges.derived_placements import derive_placements, places, target
-from partitioning.planning.stages.choices import chosen_schemes
+from partitioning.planning.stages.scheme_choice import chosen_schemes
 from partitioning.planning.stages.task_counts import MOST_OF_COMMON
 
 

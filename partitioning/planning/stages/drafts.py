@@ -7,18 +7,18 @@ from typing import ParamSpec, TypeVar
 
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
-from partitioning.model.ends import NOTHING, Ends
 from partitioning.model.placement import MURMUR2, Placement
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.read_ends import NOTHING, Ends
 from partitioning.model.reasons import AllTogether, OnePerPartition
 from partitioning.model.schemes import MAX, Scheme
 from partitioning.model.statistics import Statistics, TaskFigures
 from partitioning.planning.changeover import Changeover
 from partitioning.planning.exchanges.derived_placements import gathers
 from partitioning.planning.partitioners.partitioners import Shares, dealt
-from partitioning.planning.stages.choices import Choice, default_scheme
 from partitioning.planning.stages.derived_hashes import KeyHashes, derive_hashes, keys_of
 from partitioning.planning.stages.record_ranges import unfit
+from partitioning.planning.stages.scheme_choice import Choice, default_scheme
 from partitioning.planning.stages.step_states import StateSnapshot
 from partitioning.planning.stages.task_counts import TaskCount, task_count, with_ranges
 from partitioning.planning.stages.waves import ReadKind, StageOutline, StageRead, Waves

@@ -12,7 +12,7 @@ from partitioning.model.graph import Graph, Op
 from partitioning.model.statistics import Statistics
 from partitioning.model.streams import NullKeys, Stream
 from partitioning.planning.exchanges.cuts import cuts
-from partitioning.planning.stages.choices import Choice, choices, chosen_schemes
+from partitioning.planning.stages.scheme_choice import Choice, choices, chosen_schemes
 from partitioning.planning.stages.waves import StageOutline, waves
 from partitioning.values import replace
 

@@ -18,10 +18,10 @@ from partitioning.model.unifiers import levels
 from partitioning.planning.changeover import Changeover, changeovers, moved
 from partitioning.planning.exchanges.cuts import Cut
 from partitioning.planning.stages import upsert_writes
-from partitioning.planning.stages.choices import choices
 from partitioning.planning.stages.drafts import NOTHING_BEFORE, Draft, StageContext, drafts
 from partitioning.planning.stages.inputs import Inputs
 from partitioning.planning.stages.levels import with_levels
+from partitioning.planning.stages.scheme_choice import choices
 from partitioning.planning.stages.step_states import States
 from partitioning.planning.stages.waves import ReadKind, waves
 from partitioning.values import Value, replace

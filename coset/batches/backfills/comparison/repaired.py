@@ -14,10 +14,10 @@ from partitioning.authoring.pipeline import Pipeline
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.backfill import InputChange
-from partitioning.model.ends import Ends
 from partitioning.model.gaps import Explained, Gap, gaps, planned_gaps
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.plan import Plan, PlannedPartition, PlannedStream
+from partitioning.model.read_ends import Ends
 from partitioning.model.receipt import range_digest
 from partitioning.model.streams import InputFile
 from partitioning.values import replace
