@@ -23,9 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from coset.sources.landing import partitions_of
 from partitioning.documents.stores import store_at
 from partitioning.errors import CosetError, Finding, Refused, about
-from partitioning.hashes import placement_hash
 from partitioning.kinds import Kind
 
 PARTS = 3
@@ -135,7 +135,7 @@ def _files(stream: str) -> Iterator[tuple[str, int, str, pa.Table]]:
     table = read(stream)
     if "month" in table.column_names:
         table = table.sort_by("month")
-    table = table.append_column("_partition", pa.array(_partitions(table[key], count)))
+    table = table.append_column("_partition", pa.array(partitions_of(table[key], count)))
     for partition in range(count):
         mine = table.filter(pc.equal(table["_partition"], partition)).drop_columns("_partition")
         mine = mine.append_column("_offset", pa.array(np.arange(mine.num_rows, dtype=np.int64)))
@@ -152,16 +152,6 @@ def _by_month(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     for month in range(1, 13):
         if (records := table.filter(pc.equal(table["month"], month))).num_rows:
             yield month, records
-
-
-def _partitions(keys: pa.ChunkedArray, count: int) -> np.ndarray:
-    """Each key's partition; records without a key go to all partitions in turn."""
-    encoded = keys.combine_chunks().dictionary_encode()
-    places = np.array([placement_hash(key) % count for key in encoded.dictionary.to_pylist()], dtype=np.int32)
-    missing = keys.combine_chunks().is_null().to_numpy(zero_copy_only=False)
-    partitions: np.ndarray = places[encoded.indices.fill_null(0).to_numpy()]
-    partitions[missing] = np.arange(missing.sum(), dtype=np.int32) % count
-    return partitions
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -66,7 +66,7 @@ class Evolution:
         self._nullable = set(self._types) - set(self.required)
 
     def add(self, where: str, partition: int, file: FileColumns) -> Iterator[Finding]:
-        """Add the columns of a file. Adds findings for what does not fit those before.
+        """Add the columns of a file. Yields findings for what does not fit those before.
 
         Call it with the files of a partition in their order.
         """

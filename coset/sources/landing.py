@@ -1,20 +1,23 @@
-"""Landing of your own rows as Kafka Connect's sink would write them, to try a pipeline.
+"""Landing: writes rows of a user's own as a sink of Kafka Connect would, to try a pipeline on.
 
-A real source is filled by others.
+A real source needs none of this: a sink or a producer fills it.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 
+from coset.sources.evolution import Evolution
+from coset.sources.file_columns import FileColumns, UnknownType, columns_of
 from coset.sources.files import Files
 from coset.sources.formats.opening import open_landed
 from coset.sources.layouts import Folders, folders_of
@@ -23,8 +26,8 @@ from partitioning.errors import Conflict, Finding, Refused, about
 from partitioning.hashes import hash_of
 from partitioning.kinds import Kind
 from partitioning.model.offsets import OffsetRange, StreamPartition
-from partitioning.model.placement import KeyFormat
-from partitioning.model.sources import KafkaSource, LandedSource
+from partitioning.model.placement import MURMUR2, KeyFormat
+from partitioning.model.sources import KafkaSource
 from partitioning.model.streams import Format, Layout, Stream
 
 _KEY_TYPES = {
@@ -35,14 +38,42 @@ _KEY_TYPES = {
     KeyFormat.DOUBLE: pa.float64(),
     KeyFormat.BYTES: pa.binary(),
 }
+# Planning adds a column of this name.
+_TAKEN = "_partition"
 _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
 
 
-def read_rows(file: Path, stream: Stream) -> pa.Table:
-    """The rows of a file, read by its ending. The key has the type of the stream's keys.
+def land(stream: Stream, file: Path) -> Sequence[OffsetRange]:
+    """Write the rows of a file behind those that have landed, each in the partition of its key. Returns what is new.
 
-    Raises Refused if the file cannot be read or has no such key.
+    Raises Refused, before anything is written, if the file cannot be read, if its columns do not fit those that have
+    landed, or if the stream is not landed as Parquet in folders of its partitions.
     """
+    _check_stream(stream)
+    rows, folders = _read(file, stream), folders_of(stream)
+    partitions = partitions_of(rows[stream.key], stream.partitions, stream.key_format, stream.hash)
+    new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
+    there = {number: _landed(stream, folders, number) for number in range(stream.partitions)}
+    if findings := tuple(_misfits(stream, rows.schema, file, there.values())):
+        raise Refused(*findings)
+    return [_append(stream, folders, mine, there[number]) for number, mine in new.items()]
+
+
+def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string", hash: str = MURMUR2) -> np.ndarray:
+    """The partition of each key, of `count`. Records without a key go to all partitions in turn, as a producer's do.
+
+    Raises Refused for a key that its format cannot hold, and for a hash that nobody knows.
+    """
+    h, encoded = hash_of(hash, "the stream's keys"), keys.combine_chunks().dictionary_encode()
+    places = np.array([h(key, key_format) % count for key in encoded.dictionary.to_pylist()] or [0], dtype=np.int32)
+    missing = encoded.indices.is_null().to_numpy(zero_copy_only=False)
+    partitions: np.ndarray = places[encoded.indices.fill_null(0).to_numpy()]
+    partitions[missing] = np.arange(missing.sum(), dtype=np.int32) % count
+    return partitions
+
+
+def _read(file: Path, stream: Stream) -> pa.Table:
+    """The rows of a file, by the ending of its name. The key gets the type that the stream's keys have."""
     key_type = _KEY_TYPES[stream.key_format]
     try:
         match file.suffix:
@@ -57,82 +88,106 @@ def read_rows(file: Path, stream: Stream) -> pa.Table:
                 rows = pq.read_table(file)
             case _:
                 raise _unreadable(file, f"its name ends in {file.suffix or 'nothing'}")
-        if stream.key not in rows.column_names:
-            raise _unreadable(file, f"it has no column {stream.key!r}, the key of stream {stream.name!r}")
-        if stream.offset in rows.column_names:
-            raise _unreadable(file, f"it has a column {stream.offset!r}, where offsets are to be written")
+        if why := _why_not(rows.column_names, stream):
+            raise _unreadable(file, why)
         place = rows.column_names.index(stream.key)
         return rows.set_column(place, stream.key, rows[stream.key].cast(key_type))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, str(error).splitlines()[0]) from error
 
 
-def land(stream: Stream, rows: pa.Table) -> Sequence[OffsetRange]:
-    """Write rows behind those that landed, each into the partition of its key. Returns the new ranges.
-
-    Records without a key go to all partitions in turn, as with Kafka's producers.
-
-    Raises Refused for a stream that is not landed as Parquet in partition folders, or whose placement is unknown;
-    Conflict if another process lands it at the same moment.
-    """
-    _check(stream)
-    folders, partitions = folders_of(stream), pa.array(_partitions(stream, rows[stream.key]), pa.int32())
-    landed = list[OffsetRange]()
-    for number in range(stream.partitions):
-        mine = rows.filter(pa.compute.equal(partitions, number))
-        if mine.num_rows:
-            start = _end(stream, folders, number)
-            _write(stream, number, start, mine)
-            landed.append(OffsetRange(StreamPartition(stream.name, number), start, start + mine.num_rows))
-    return landed
+def _why_not(names: Sequence[str], stream: Stream) -> str | None:
+    """Why these columns are not those of the stream's records. None if they are."""
+    folded = [name.lower() for name in names]
+    if stream.offset.lower() in folded:
+        return f"it has a column {stream.offset!r}, where offsets are to be written"
+    if _TAKEN in folded:
+        return f"it has a column {_TAKEN!r}, which Coset adds"
+    if stream.key not in names:
+        return f"it has no column {stream.key!r}, the key of stream {stream.name!r}"
+    twice = next((name for name in names if folded.count(name.lower()) > 1), None)
+    return None if twice is None else f"two of its columns are named {twice!r}"
 
 
-def _partitions(stream: Stream, keys: pa.ChunkedArray) -> Sequence[int]:
-    h, turn = hash_of(stream.hash, f"stream {stream.name!r}"), count()
-    return [(next(turn) if key is None else h(key, stream.key_format)) % stream.partitions for key in keys.to_pylist()]
+@dataclass(frozen=True, slots=True)
+class _Landed:
+    """What has landed of a partition: the offset behind it, and the columns of its last file, if it has one."""
+
+    partition: int
+    end: int = 0
+    uri: str = ""
+    columns: FileColumns | None = None
 
 
-def _end(stream: Stream, folders: Folders, partition: int) -> int:
-    """The log end offset of a partition."""
+def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:
     found = (each.entry.key for each in folders.objects_in(store_at(stream.source), partition))
-    # Keys sort by offset.
     files = [(name.start, key) for key in found if (name := folders.parse(key))]
     if not files:
-        return 0
+        return _Landed(partition)
     start, key = max(files)
-    with Files().open(f"{stream.source.rstrip('/')}/{key}") as source:
-        last = open_landed(stream, source, start).facts().last
-    return start if last is None else last + 1
+    uri = f"{stream.source.rstrip('/')}/{key}"
+    with Files().open(uri) as source:
+        facts = open_landed(stream, source, start).facts()
+    return _Landed(partition, start if facts.last is None else facts.last + 1, uri, facts.columns)
 
 
-def _write(stream: Stream, partition: int, start: int, rows: pa.Table) -> None:
-    key = f"{stream.name}/partition={partition}/{stream.name}+{partition}+{start:010}.parquet"
+def _misfits(stream: Stream, schema: pa.Schema, file: Path, landed: Iterable[_Landed]) -> Iterator[Finding]:
+    """Columns that planning could not read together with those that have landed."""
+    try:
+        columns = columns_of(schema)
+    except UnknownType as error:
+        then = "give the column another type"
+        yield Finding(
+            Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", str(file), then, about(file=file)
+        )
+        return
+    offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
+    columns = FileColumns((*columns.columns, *offset.columns), columns.required)
+    evolution = Evolution((), (), frozenset((stream.key, stream.offset)), stream.casts)
+    for each in landed:
+        if each.columns is not None:
+            # What has landed is judged when it is planned.
+            list(evolution.add(each.uri, each.partition, each.columns))
+    yield from dict.fromkeys(
+        finding for number in range(stream.partitions) for finding in evolution.add(str(file), number, columns)
+    )
+
+
+def _append(stream: Stream, folders: Folders, rows: pa.Table, landed: _Landed) -> OffsetRange:
+    """Write the rows of a partition behind what has landed of it, also if somebody else lands rows meanwhile."""
+    partition, store = StreamPartition(stream.name, landed.partition), store_at(stream.source)
+    while True:
+        written = OffsetRange(partition, landed.end, landed.end + rows.num_rows)
+        key = f"{stream.name}/partition={landed.partition}/{stream.name}+{landed.partition}+{landed.end:010}.parquet"
+        if store.put_new(key, _parquet(stream, rows, landed.end)):
+            return written
+        before, landed = landed, _landed(stream, folders, landed.partition)
+        if landed.end == before.end:
+            what = "a file without records has the name of the next one"
+            raise Conflict(
+                Finding(Kind.FOLDERS, what, f"{stream.source}/{key}", "remove it", about(partition=partition))
+            )
+
+
+def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
     if not stream.counted:
         rows = rows.append_column(stream.offset, pa.array(range(start, start + rows.num_rows), pa.int64()))
     sink = io.BytesIO()
     pq.write_table(rows.combine_chunks(), sink)
-    if not store_at(stream.source).put_new(key, sink.getvalue()):
-        what, then = "somebody else landed this file at the same moment", "land the rows that are missing again"
-        raise Conflict(Finding(Kind.FOLDERS, what, f"{stream.source}/{key}", then, about(stream=stream.name)))
+    return sink.getvalue()
 
 
-def _check(stream: Stream) -> None:
-    why: str | None
-    match stream.origin:
-        case KafkaSource():
-            why = "is read from its broker"
-        case LandedSource():
-            why = _unlike_ours(stream)
+def _check_stream(stream: Stream) -> None:
+    why = None
+    if isinstance(stream.origin, KafkaSource):
+        why = "is read from its broker"
+    elif stream.written_as is not Format.PARQUET:
+        why = f"is landed as {stream.written_as.noun}"
+    elif stream.lies_by is not Layout.PARTITION:
+        why = "lies in folders of a time"
     if why:
-        what, then = f"stream {stream.name!r} {why}", "write the records with what writes them otherwise"
+        what, then = f"stream {stream.name!r} {why}", "let its own producer or sink write the rows"
         raise Refused(Finding(Kind.FOLDERS, what, stream.source, then, about(stream=stream.name)))
-
-
-def _unlike_ours(stream: Stream) -> str | None:
-    """What sets the files of a stream apart from those that are written here."""
-    if stream.written_as is not Format.PARQUET:
-        return f"is landed as {stream.written_as.noun}"
-    return None if stream.lies_by is Layout.PARTITION else "lies in folders of a time"
 
 
 def _unreadable(file: Path, why: str) -> Refused:
