@@ -60,8 +60,11 @@ class Attempt:
             raise Refused(*findings)
         return tuple(sorted(artefact for task in self.tasks for artefact in task.artefacts))
 
+    @cached_property
+    def _identity(self) -> str:
+        return digest(self.plan)
+
     def _unfit(self) -> Iterator[Finding]:
-        identity = digest(self.plan)
         for number in (group.group for group in self.plan.groups):
             receipt = self.receipts.get(number)
             place = self.ledger.key("receipts", self.plan.batch, f"attempt-{self.number}", f"group-{number}")
@@ -69,15 +72,15 @@ class Attempt:
             if receipt is None:
                 what = f"group {number} has no receipt"
                 yield Finding(Kind.BATCH_UNRUN, what, where, Run(pipeline), about(group=number))
-            elif receipt.plan != identity:
-                what = f"the receipt is of the plan {receipt.plan}, not of {identity}"
-                values = about(plan=identity, found=receipt.plan)
+            elif receipt.plan != self._identity:
+                what = f"the receipt is of the plan {receipt.plan}, not of {self._identity}"
+                values = about(plan=self._identity, found=receipt.plan)
                 yield Finding(Kind.DOCUMENTS_DISAGREE, what, where, Status(pipeline), values)
 
     def _misplaced(self) -> Iterator[Finding]:
         """Files in no table of the plan, and those that two tasks say they wrote; of the receipts of this plan."""
         tables, known = {write.declared.table for write in self.plan.writes()}, set[str]()
-        of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == digest(self.plan))
+        of_plan = (receipt for receipt in self.receipts.values() if receipt.plan == self._identity)
         for artefact in (file for receipt in of_plan for task in receipt.tasks for file in task.artefacts):
             where = self.ledger.uri(artefact.path)
             if artefact.role is Role.TABLE and not _is_of(artefact, tables):
