@@ -9,6 +9,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,7 @@ _KEY_TYPES = {
 }
 # Planning adds a column of this name.
 _TAKEN = "_partition"
+_MARK = "coset.landed"
 _READ = "CSV with a header (.csv), JSON lines (.json, .jsonl, .ndjson) or Parquet (.parquet)"
 
 
@@ -159,7 +161,8 @@ def _append(stream: Stream, folders: Folders, rows: pa.Table, landed: _Landed) -
     while True:
         written = OffsetRange(partition, landed.end, landed.end + rows.num_rows)
         key = f"{stream.name}/partition={landed.partition}/{stream.name}+{landed.partition}+{landed.end:010}.parquet"
-        if store.put_new(key, _parquet(stream, rows, landed.end)):
+        data = _parquet(stream, rows, landed.end)
+        if store.put_new(key, data) == data:
             return written
         before, landed = landed, _landed(stream, folders, landed.partition)
         if landed.end == before.end:
@@ -172,6 +175,8 @@ def _append(stream: Stream, folders: Folders, rows: pa.Table, landed: _Landed) -
 def _parquet(stream: Stream, rows: pa.Table, start: int) -> bytes:
     if not stream.counted:
         rows = rows.append_column(stream.offset, pa.array(range(start, start + rows.num_rows), pa.int64()))
+    # No two files are alike: whoever finds its bytes stored has stored them.
+    rows = rows.replace_schema_metadata({**(rows.schema.metadata or {}), _MARK: uuid4().hex})
     sink = io.BytesIO()
     pq.write_table(rows.combine_chunks(), sink)
     return sink.getvalue()

@@ -58,7 +58,7 @@ class StreamProgress(Value, frozen=True, omit_defaults=True, dict=True):
         return {end.partition: end for end in self.ends}
 
     def end(self, partition: int) -> End | None:
-        """How far a partition was read. None if no batch has read it."""
+        """How far a partition was read. None if no batch knew the partition."""
         return self._by_number.get(partition)
 
     def then(self, later: StreamProgress) -> StreamProgress:
@@ -134,7 +134,7 @@ class Ends(Value, frozen=True, dict=True):
         return self._by_name.get(name)
 
     def end(self, stream: str, partition: int) -> End | None:
-        """How far a partition was read. None if no batch has read it."""
+        """How far a partition was read. None if no batch knew the partition."""
         read = self.stream(stream)
         return read.end(partition) if read else None
 

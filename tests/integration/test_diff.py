@@ -8,13 +8,12 @@ from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner, Result
 
 from coset.batches.publication import abandon
-from coset.cli.main import app
 from coset.cli.pipelines import load
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
+from tests.commands import coset
 from tests.landed import land_table
 
 PIPELINE = str(Path(__file__).parents[1] / "pipelines" / "delays.py")
@@ -32,10 +31,6 @@ def planned(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     assert coset("plan", PIPELINE).exit_code == 0
     abandon(Ledger(store, load(PIPELINE).name), "to plan another")
     return store
-
-
-def coset(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
 
 
 def test_a_batch_is_compared_with_what_would_be_planned_next(planned: Store) -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from coset.cli import pipelines
+from coset.sources.landing import land
 from partitioning.documents.store import Store
 from partitioning.kinds import Kind
 from tests.followed import done, told
+from tests.forked import at_once
 
 PIPELINE = """
 from coset import Pipeline
@@ -87,6 +92,9 @@ def test_keys_lie_where_the_stream_declares_them(tmp_path: Path, declared: str, 
         ("client,n\nann,1\n", "no column 'customer'"),
         ("customer,_offset\nann,1\n", "where offsets are to be written"),
         ('customer,n\n"ann,1\n', "cannot be read"),
+        ("customer,customer\nann,1\n", "two of its columns are named 'customer'"),
+        ("customer,n,N\nann,1,2\n", "two of its columns are named 'n'"),
+        ("customer,_partition\nann,1\n", "'_partition', which Coset adds"),
         (None, "No such file"),
     ],
 )
@@ -117,6 +125,45 @@ def test_a_stream_that_is_filled_otherwise_is_refused(tmp_path: Path, declared: 
     Path("a.csv").write_text("customer,n\nann,1\n")
     told(kind, "land", file, "orders", "a.csv")
     assert not Path("landing").exists()
+
+
+def test_columns_that_do_not_fit_those_that_have_landed_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    Path("a.csv").write_text("customer,n\nann,1\nbob,2\ncid,3\n")
+    done("land", file, "orders", "a.csv")
+    landed = sorted(Path("landing").rglob("*.parquet"))
+    Path("b.csv").write_text("customer,n\nann,lots\nbob,more\ncid,some\n")
+    found = told(Kind.STREAM_COLUMNS, "land", file, "orders", "b.csv")
+    assert "b.csv" in str(found.findings)
+    assert sorted(Path("landing").rglob("*.parquet")) == landed
+    Path("b.csv").write_text("customer,n\nann,4\nbob,5\ncid,6\n")
+    done("land", file, "orders", "b.csv")
+    done("run", file, *LOCAL)
+    assert {row[1] for row in published().elements()} == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_type_that_no_step_could_read_is_refused(tmp_path: Path) -> None:
+    odd = pa.table({"customer": ["ann"], "n": pa.array([1.0], pa.float16())})
+    pq.write_table(odd, "a.parquet")
+    named = pipeline(f"{tmp_path}/landing")
+    told(Kind.STREAM_COLUMNS, "land", named, "orders", "a.parquet")
+    assert not Path("landing").exists()
+
+
+def test_rows_that_are_landed_at_once_all_land_also_if_they_are_alike(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    for number in range(4):
+        Path(f"{number}.csv").write_text("customer,n\n" + "".join(f"user-{n},{number // 2}\n" for n in range(30)))
+    answers = at_once(4, partial(_lands, file))
+    assert [len(answer) for answer in answers] == [3, 3, 3, 3]
+    done("run", file, *LOCAL)
+    assert Counter(row[1] for row in published().elements()) == Counter({0: 60, 1: 60})
+    assert "Lag: 0" in done("status", file)
+
+
+def _lands(file: str, number: int) -> Callable[[], list[str]]:
+    (stream,) = pipelines.load(file).streams
+    return lambda: [str(each) for each in land(stream, Path(f"{number}.csv"))]
 
 
 def test_a_stream_that_there_is_not_is_named_otherwise(tmp_path: Path) -> None:
@@ -160,4 +207,23 @@ def test_of_many_rows_the_first_are_shown(tmp_path: Path) -> None:
         "user-001",
         "user-002",
     ]
-    told(Kind.TABLE_UNKNOWN, "rows", file, "nothing")
+    assert told(Kind.TABLE_UNKNOWN, "rows", file, "nothing").next == "name one of all_of_them"
+
+
+def test_a_table_without_a_batch_says_what_to_run(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    said = done("rows", file)
+    assert "Table all_of_them: nothing is published to it yet" in said
+    assert said.splitlines()[-1] == f"Next: coset run {file}"
+    assert json.loads(done("rows", file, "--json")) == [
+        {"table": "all_of_them", "version": None, "rows": 0, "first": []}
+    ]
+
+
+def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
+    file = pipeline(f"{tmp_path}/landing")
+    pq.write_table(pa.table({"customer": ["ann", "bob"], "n": [float("nan"), float("inf")]}), "a.parquet")
+    done("land", file, "orders", "a.parquet")
+    done("run", file, *LOCAL)
+    (told_of,) = json.loads(done("rows", file, "--json"), parse_constant=pytest.fail)
+    assert [row["n"] for row in told_of["first"]] == [None, None]

@@ -9,11 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner, Result
 
 from coset.batches.ref import BatchRef
 from coset.cli.candidates import Basis, compare
-from coset.cli.main import app
 from coset.cli.sizes import show_compared
 from partitioning.authoring.flow import Flow
 from partitioning.authoring.pipeline import Pipeline
@@ -25,6 +23,7 @@ from partitioning.model.statistics import KeyFigures, Statistics, TaskFigures
 from partitioning.sizing.hotkeys import hot_keys
 from partitioning.sizing.hotpartitions import hot_partitions
 from partitioning.sizing.proposal import Targets
+from tests.commands import coset
 from tests.goldens import expect_golden
 from tests.landed import land_table
 from tests.plans import COLUMNS, arrived, plan_of, tails, tails_found
@@ -49,10 +48,6 @@ def arrive(store: Store, count: int) -> None:
     keys = ["N7" if number % 10 < 7 else f"N{number % 50}" for number in range(count)]
     table = pa.table({"tailnum": keys, "delay": pa.array(range(count), pa.int64())})
     land_table(table, "flights", f"{store.root}/topics", key="tailnum", partitions=4)
-
-
-def coset(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
 
 
 def compared(*words: str) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from coset import Settings
-from coset.cli.main import app
 from partitioning.samza.checkpoints import bucket_of
+from tests.commands import coset
 from tests.samza import answers
 
 HALVES = """
@@ -25,10 +25,6 @@ tasknames.Partition 1_0_2.systems.kafka.streams.views.eu.partitions.1=41
 tasknames.Partition 0.systems.kafka.streams.rates.partitions.0=7
 tasknames.Partition 0.systems.kafka.streams.rates.partitions.1=9
 """
-
-
-def coset(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
 
 
 def takeover(folder: Path, text: str, *words: str) -> Result:
