@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import signal
 import sys
@@ -27,6 +28,8 @@ def main() -> None:
     # Importing makes many objects that stay: to look for garbage among them, at Python's usual pace, takes a second.
     gc.set_threshold(50_000, 20, 100)
     streams.take_over()
+    # A crash in C code says in which line of Python it was.
+    faulthandler.enable(2)
     interrupts.hold_while_importing()
     open_files.raise_limit()
     # So that a terminated command, too, ends what it started.

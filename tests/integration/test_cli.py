@@ -181,6 +181,16 @@ def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: Spar
     )
 
 
+def test_a_crash_in_c_code_says_where_it_was(tmp_path: Path) -> None:
+    crashing = tmp_path / "crashing.py"
+    crashing.write_text("import os\nimport signal\n\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    command = [sys.executable, "-m", "coset.cli.main", "explain", str(crashing), "--store", str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr
+    assert f'File "{crashing}", line 4' in done.stderr
+
+
 @pytest.mark.parametrize(
     ("runner", "told"),
     few(

@@ -125,6 +125,17 @@ def test_a_group_runs_on_the_java_from_pypi(good: SmallBatch, monkeypatch: pytes
         assert "tasks read" in started.group(small_batch("count(*) AS n").ref, 0)
 
 
+def test_while_groups_run_nothing_is_added_to_the_environment(
+    good: SmallBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with Spark("local[2]") as runner:
+        before = set(os.environ)
+        runner.group(good.ref, 0)
+        assert set(os.environ) == before
+
+
 def test_spark_and_its_client_are_of_one_version_and_the_jars_are_there() -> None:
     # pyspark-client unpacks over pyspark's own folder.
     assert pyspark.__version__ == importlib.metadata.version("pyspark-client") == importlib.metadata.version("pyspark")

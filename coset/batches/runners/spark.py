@@ -28,6 +28,9 @@ from spark_jobs.on_spark import dataframes, tasks_of, with_store
 if TYPE_CHECKING:  # few groups need it
     from pyspark.sql import SparkSession
 
+# `SparkContext` sets these when it starts; the values are its defaults.
+_SET_BY_PYSPARK = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
+
 
 class Spark:
     """Runs groups in an application of its own, which is started when the first of them has something to run."""
@@ -46,6 +49,11 @@ class Spark:
         self._ends = ExitStack()
 
     def __enter__(self) -> Spark:
+        # Groups run in threads. A variable that is added to the environment while C code of another thread reads it
+        # can end the process, so all that Spark sets are there before.
+        os.environ.update(environment())
+        for name, default in _SET_BY_PYSPARK.items():
+            os.environ.setdefault(name, default)
         return self
 
     def __exit__(
@@ -97,7 +105,6 @@ class Spark:
             self._log = self._log or log_file("spark")
             if self._started is None:
                 archive = Shipped().archive()
-                os.environ.update(environment())
                 try:
                     self._started = self._ends.enter_context(
                         application(self._master, configuration(self._master), self._log)
