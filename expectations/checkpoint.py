@@ -50,6 +50,7 @@ from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import read_key
 from partitioning.kinds import Kind
+from partitioning.model.occasion import Effort
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.verdict import Judged
@@ -88,11 +89,18 @@ class Judgement:
 
 
 def judge(
-    plan: Plan, evidence: Evidence, outputs: Mapping[str, Rows], *, attempt: int, site: Site | None = None
+    plan: Plan,
+    evidence: Evidence,
+    outputs: Mapping[str, Rows],
+    *,
+    attempt: int,
+    site: Site | None = None,
+    effort: Effort | None = None,
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
-    `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`.
+    `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`; they say what
+    `effort` the attempt took.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
@@ -110,7 +118,7 @@ def judge(
     notes = tuple(not_proved(plan, evidence.tables, evidence.gaps, evidence.produced))
     results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
     sections = [JudgedTable(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = Page(attempt, success, str(why), findings, notes, evidence.coverage, evidence.moved, sections)
+    page = Page(attempt, success, str(why), findings, notes, evidence.coverage, evidence.moved, sections, effort)
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 

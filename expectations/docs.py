@@ -30,6 +30,7 @@ from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, docs_unwritten
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
+from partitioning.model.occasion import Effort, as_time
 from partitioning.model.plan import Plan
 from partitioning.texts import MOST_IN_A_CELL, MOST_IN_A_SENTENCE, visible
 
@@ -75,6 +76,7 @@ class Page:
     coverage: pd.DataFrame
     moved: pd.DataFrame
     sections: Sequence[JudgedTable]
+    effort: Effort | None = None
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
@@ -113,6 +115,8 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         "success": page.success,
         "summary": page.summary,
         "page": name,
+        "began": as_time(page.effort.began) if page.effort else "",
+        "took": f"{page.effort.seconds:,.1f} s" if page.effort else "",
     }
     kept = {row["page"]: row for row in _kept(site, prefix, "index")} | {name: row}
     newest = max(row["batch"] for row in kept.values()) // _LISTED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from partitioning.model.receipt import TaskReceipt
 from partitioning.values import Value
 from spark_jobs.engine.arrays import mask
 from spark_jobs.engine.functions import gave_strange_key
+from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.relations import Relations
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_folder import task_folder
@@ -107,7 +107,7 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
 
     Raises Refused if rows are missing, are not of the declared types, or have keys that the task was not given.
     """
-    started, order = time.monotonic(), asked.order
+    watch, order = Stopwatch(), asked.order
     step = next(step for step in order.steps if step.name == asked.step)
     if made.came != made.sent:
         what = f"Spark lost or doubled rows: {made.sent:,} were sent, {made.came:,} came"
@@ -138,7 +138,8 @@ def finish(asked: Finishing, made: _Made, memory: str, temp: Path) -> TaskReceip
                 with tally.rows(leaving.role, leaving.name, rows) as counted:
                     left.append(writers.left(leaving, counted, temp))
     artefacts = tuple(artefact for artefact in left if artefact is not None)
-    return TaskReceipt(order.ref, (), artefacts, round((time.monotonic() - started) * 1000), tuple(tally.made))
+    made_of_it, cpu = tuple(tally.made), round(watch.cpu * 1000)
+    return TaskReceipt(order.ref, (), artefacts, round(watch.passed * 1000), made_of_it, cpu_milliseconds=cpu)
 
 
 def _are_rows(batch: pa.RecordBatch) -> pa.Array:

@@ -248,9 +248,13 @@ def _file(name: str, artefacts: Sequence[Artefact]) -> Artefact:
 
 
 def _both(one: TaskReceipt, more: TaskReceipt) -> TaskReceipt:
-    milliseconds = one.milliseconds + more.milliseconds
-    made = (*(one.made or ()), *(more.made or ()))
-    return replace(one, artefacts=(*one.artefacts, *more.artefacts), milliseconds=milliseconds, made=made)
+    return replace(
+        one,
+        artefacts=(*one.artefacts, *more.artefacts),
+        milliseconds=one.milliseconds + more.milliseconds,
+        cpu_milliseconds=(one.cpu_milliseconds or 0) + (more.cpu_milliseconds or 0),
+        made=(*(one.made or ()), *(more.made or ())),
+    )
 
 
 def _nullable(schema: StructType) -> Iterator[StructField]:

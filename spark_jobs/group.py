@@ -27,6 +27,7 @@ from partitioning.model.reading import read_together
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.sections import many, size
 from spark_jobs.engine.location import ENVIRONMENT
+from spark_jobs.engine.occasions import now, occasion
 
 if TYPE_CHECKING:  # few groups need it
     from spark_jobs.frames import Dataframes
@@ -61,7 +62,7 @@ def run_group(
     What is on Spark's DataFrames runs with `dataframes`. Raises Refused if that is needed and not there, if the plan
     has no such group, if groups of earlier waves have not run on which it waits, and with all findings of its tasks.
     """
-    group = group_of(ledger, plan, number)
+    began, group = now(), group_of(ledger, plan, number)
     name = group_name(plan, number)
     verdict = ledger.verdict(plan.batch)
     if verdict is not None:
@@ -85,7 +86,7 @@ def run_group(
             tasks = frames.run(list(chain.from_iterable(orders)), tasks)
     places = {task: place for place, task in enumerate(group.tasks)}
     tasks = tuple(sorted(tasks, key=lambda receipt: places[receipt.task]))
-    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks), plan.batch)
+    ledger.put_receipt(Receipt(digest(plan), number, attempt, tasks, occasion(began)), plan.batch)
     read = sum(partition.read for task in tasks for partition in task.partitions)
     written = sum(artefact.records for task in tasks for artefact in task.left(Role.TABLE))
     took_part = f"{many(len(tasks), 'task')} read {many(read, 'record')} and wrote {many(written, 'row')}"

@@ -34,6 +34,7 @@ from partitioning.model.backfill import (
     TableComparison,
 )
 from partitioning.model.failure import Failed, Failure
+from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
 from partitioning.model.plan import Plan, TaskRef
@@ -62,6 +63,7 @@ KEYS = Artefact(
 )
 
 
+RAN = Occasion(1_795_514_400_000, 1_795_514_403_250, "worker-3", "airflow", "scheduled__2026-11-24T10:00:00+00:00")
 FORGOTTEN = Forgotten(OffsetRange(StreamPartition("views", 3), 0, 17), What.POSITION)
 
 
@@ -88,7 +90,7 @@ def documents() -> Mapping[str, Document]:
         (Offender(Violation.FOREIGN, 0, 3, "ad-9"), Offender(Violation.NULL_KEY, 0, 4, None)),
         (HeavyKey("ad-1", 20),),
     )
-    verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS))
+    verdict = Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 8, 8), (ROWS, KEYS), RAN)
     gone = Finding(Kind.FILE_GONE, "it is gone", "s3://landing/a", ("restore it, or ", Replan("ads")), about(batch=0))
     failed = Failed.of(Refused(gone))
     return {
@@ -105,7 +107,9 @@ def documents() -> Mapping[str, Document]:
             digest(sparse), 0, 0, (TaskReceipt(TaskRef("views", 0), (replace(seen, held="ff"),), (), 9),)
         ),
         "verdict.lost": Verdict(identity, 0, Decision.PUBLISH, 0, Judged(172, 6, 20, 1, 9, 9, lost=150), (ROWS, KEYS)),
-        "receipt": Receipt(identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500),)),
+        "receipt": Receipt(
+            identity, 0, 0, (TaskReceipt(task, (seen,), (ROWS, KEYS), 1500, cpu_milliseconds=900),), RAN
+        ),
         "verdict": verdict,
         "verdict.abandoned": Verdict(identity, 0, Decision.ABANDON, 1, GivenUp("landed twice"), ()),
         "commit": Commit(identity, 0, digest(verdict), (TableVersion("seen", 1),)),

@@ -19,10 +19,10 @@ def statistics(ledger: Ledger, plan: Plan) -> Statistics | None:
     return None if attempt is None or attempt.missing else statistics_of(plan, list(attempt.receipts.values()))
 
 
-def set_apart(ledger: Ledger, plan: Plan) -> dict[str, int]:
-    """How many records of a published batch have times that do not count, by step; of the receipts that are there."""
-    attempt, records = Attempt.published(ledger, plan), Counter[str]()
-    for apart in (apart for task in (attempt.tasks if attempt else ()) for apart in task.apart):
+def set_apart(attempt: Attempt) -> dict[str, int]:
+    """How many records of a batch have times that do not count, by step; of the receipts that are there."""
+    records = Counter[str]()
+    for apart in (apart for task in attempt.tasks for apart in task.apart):
         records[apart.step] += apart.records
     return dict(sorted(records.items()))
 

@@ -26,6 +26,7 @@ from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Decision, GivenUp, Judged, TableVersion, Verdict
+from spark_jobs.engine.occasions import now, occasion
 from spark_jobs.tables.table_schema import folder, table_schema
 
 __all__ = ["abandon", "decide", "publish", "transaction_version"]
@@ -43,7 +44,7 @@ def decide(attempt: Attempt, why: Judged) -> Verdict:
     all findings, if a receipt is missing or a file is not there as its receipt says, and Conflict if the batch
     was abandoned meanwhile.
     """
-    ledger, plan, identity = attempt.ledger, attempt.plan, digest(attempt.plan)
+    ledger, plan, identity, began = attempt.ledger, attempt.plan, digest(attempt.plan), now()
     stored = ledger.verdict(plan.batch)
     if stored is not None and (stored.decision, stored.plan) == (Decision.PUBLISH, identity):
         return stored
@@ -56,7 +57,8 @@ def decide(attempt: Attempt, why: Judged) -> Verdict:
     # Keys were read by the audit.
     check_files(ledger, [artefact for artefact in kept if artefact.role is not Role.KEYS], _restore_or_replan(plan))
     _check_contents(ledger, plan, rows)
-    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt.number, why, kept))
+    taken = occasion(began)
+    return ledger.put_verdict(Verdict(identity, plan.batch, Decision.PUBLISH, attempt.number, why, kept, taken))
 
 
 def publish(ledger: Ledger, plan: Plan) -> Commit:
@@ -89,7 +91,7 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
 
     Raises Refused if no batch is open or its publication is decided, and Conflict if that is decided meanwhile.
     """
-    standing = ledger.standing()
+    began, standing = now(), ledger.standing()
     if standing.plan is None or not standing.open:
         raise Refused(
             Finding(
@@ -111,9 +113,8 @@ def abandon(ledger: Ledger, why: str) -> Verdict:
                 about(batch=batch, decision=standing.verdict.decision),
             )
         )
-    return ledger.put_verdict(
-        Verdict(digest(standing.plan), batch, Decision.ABANDON, ledger.attempt(batch), GivenUp(why), ())
-    )
+    attempt, taken = ledger.attempt(batch), occasion(began)
+    return ledger.put_verdict(Verdict(digest(standing.plan), batch, Decision.ABANDON, attempt, GivenUp(why), (), taken))
 
 
 def _restore_or_replan(plan: Plan) -> Then:

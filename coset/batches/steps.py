@@ -27,6 +27,7 @@ from partitioning.documents.stores import store_at
 from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
+from partitioning.model.occasion import as_time
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
@@ -156,6 +157,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         result_rows(attempt),
         attempt=attempt.number,
         site=Site(docs_folder, ledger.store),
+        effort=attempt.effort,
     )
     report = canonical(judgement.results)
     ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt.number}/judgement.json", report)
@@ -189,8 +191,9 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
     ledger, planned = batch.load()
     verdict, commit = ledger.verdict(planned.batch), ledger.commit(planned.batch)
     sections, unread = list[Section](), list[str]()
+    attempt = Attempt(ledger, planned, verdict.attempt if verdict else ledger.attempt(planned.batch))
     if verdict is not None and verdict.decision is Decision.PUBLISH:
-        apart = _apart(Attempt(ledger, planned, verdict.attempt).tasks)
+        apart = _apart(attempt.tasks)
         try:
             tables = auditing.load_some(ledger, planned, verdict.attempt, "coverage", "moved")
             seen = broker_gaps(planned, tables["coverage"])
@@ -204,6 +207,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             f"## {planned.pipeline}, batch {planned.batch}",
             "",
             markdown(sections),
+            *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
             *(f"- {in_markdown(told)}" for told in (unread if verdict else _failed(ledger, planned, shown))),
@@ -228,7 +232,8 @@ def _failed(ledger: Ledger, planned: Plan, shown: Shown) -> Iterator[str]:
 
 
 def _decided(verdict: Verdict) -> str:
-    return f"Batch {verdict.batch} is decided: {verdict.decision}, attempt {verdict.attempt} ({verdict.why})"
+    when = f", {as_time(verdict.taken.ended)}" if verdict.taken else ""
+    return f"Batch {verdict.batch} is decided: {verdict.decision}, attempt {verdict.attempt} ({verdict.why}){when}"
 
 
 def _published(commit: Commit) -> str:

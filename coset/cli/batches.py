@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from coset.batches import publication, steps
+from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
@@ -25,6 +26,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
+from partitioning.model.occasion import as_iso
 from partitioning.model.plan import Plan
 from partitioning.model.verdict import Commit, Verdict
 
@@ -142,15 +144,30 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "uri": ledger.uri(ledger.key("plans", plan.batch)),
         "records": plan.records,
         "ranges": [str(offsets) for offsets in plan.ranges()],
+        "ran": _ran(Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))),
         "verdict": _verdict(verdict),
         "tables": _tables(commit),
+    }
+
+
+def _ran(attempt: Attempt) -> dict[str, Any] | None:
+    """When its task groups ran, and what they took; None if that is not known."""
+    if (effort := attempt.effort) is None:
+        return None
+    cpu = effort.cpu_milliseconds
+    return {
+        "began": as_iso(effort.began),
+        "ended": as_iso(effort.ended),
+        "seconds": effort.seconds,
+        "cpu_seconds": None if cpu is None else cpu / 1000,
     }
 
 
 def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
-    return {"decision": verdict.decision, "attempt": verdict.attempt, "why": str(verdict.why)}
+    taken = None if verdict.taken is None else {"at": as_iso(verdict.taken.ended), "by": verdict.taken.user}
+    return {"decision": verdict.decision, "attempt": verdict.attempt, "why": str(verdict.why), "taken": taken}
 
 
 def _tables(commit: Commit | None) -> list[dict[str, Any]] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
+from coset.batches.attempt import Attempt
 from coset.batches.ends import known_after
 from coset.batches.history import set_apart
 from coset.batches.progress import PipelineProgress, progress
@@ -31,8 +32,9 @@ def show_metrics(named: str, root: str) -> int:
     standing = ledger.standing()
     ends = known_after(ledger, standing.published).ends
     now = progress(pipeline, ends, datetime.now(UTC))
-    apart = set_apart(ledger, standing.published) if standing.published else {}
-    print("\n".join([*metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), apart), "# EOF"]))
+    last = None if standing.published is None else Attempt.published(ledger, standing.published)
+    lines = metrics(pipeline.name, standing, now, list(not_read(pipeline, ends)), last)
+    print("\n".join([*lines, "# EOF"]))
     if now.wrong:
         show_error(now.wrong, as_json=False)
         return now.wrong.exit_code
@@ -44,10 +46,10 @@ def metrics(
     standing: Standing,
     now: PipelineProgress,
     unread: Sequence[tuple[StreamPartition, End]],
-    apart: Mapping[str, int],
+    last: Attempt | None,
 ) -> Iterator[str]:
-    """The lines of all metrics, but for the last. Of what is not read any more `unread` says up to where it was,
-    `apart` how many records of each step have times that do not count."""
+    """The lines of all metrics, but for the last. Of what is not read any more `unread` says up to where it was;
+    `last` is the attempt that was published last."""
     whole = {"pipeline": pipeline}
     by_partition = [(whole | _of(one.partition), one) for one in now.partitions]
 
@@ -68,12 +70,26 @@ def metrics(
         doubted = "Offsets missing in the last published batch, which neither markers nor compaction explain."
         yield from _metric("doubtful_offsets", doubted, list(_doubtful(whole, standing.published)))
         outside = "Records of the last published batch with an event time that does not count."
+        apart = set_apart(last) if last else {}
         samples: list[_Sample] = [(whole | {"step": step}, records) for step, records in apart.items()]
         yield from _metric("records_apart", outside, samples)
         yield from _metric("published_batch", "The number of the last published.", [(whole, standing.published.batch)])
+    if last is not None:
+        yield from _of_attempt(whole, last)
     yield from _metric("batch_open", "Whether the newest batch has still to be run.", [(whole, int(standing.open))])
     findings = len(now.wrong.findings) if now.wrong else 0
     yield from _metric("findings", "What is wrong with the landed files.", [(whole, findings)])
+
+
+def _of_attempt(whole: dict[str, str], last: Attempt) -> Iterator[str]:
+    """When the last published batch was decided, and what it took. Earlier versions did not say."""
+    verdict, effort = last.ledger.published(last.plan.batch), last.effort
+    decided = [(whole, verdict.taken.ended / 1000)] if verdict and verdict.taken else []
+    yield from _metric("published_timestamp_seconds", "When the last published batch was decided.", decided, "seconds")
+    took = [(whole, effort.seconds)] if effort else []
+    yield from _metric("batch_seconds", "How long the last published batch's task groups ran.", took, "seconds")
+    cpu = [(whole, effort.cpu_milliseconds / 1000)] if effort and effort.cpu_milliseconds is not None else []
+    yield from _metric("batch_cpu_seconds", "The CPU time that its tasks took, without Spark's own.", cpu, "seconds")
 
 
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:

@@ -179,8 +179,8 @@ def _comparison(stored: Plain) -> Plain:
 STEPS: Mapping[str, Sequence[Upgrade]] = {
     "coset.plan": (_plan, _same),
     "coset.order": (_order, _same),
-    "coset.receipt": (_receipt, _other_digests, _same),
-    "coset.verdict": (_verdict, _same),
+    "coset.receipt": (_receipt, _other_digests, _same, _same),
+    "coset.verdict": (_verdict, _same, _same),
     "coset.commit": (_commit, _same),
     "coset.locality": (_same,),
     "coset.failure": (_same,),

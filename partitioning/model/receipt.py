@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import Span
 from partitioning.model.plan import TaskRef
 from partitioning.values import Document, Value
@@ -151,8 +152,9 @@ class Apart(Value, frozen=True):
 class TaskReceipt(Value, frozen=True, omit_defaults=True):
     """What one task did: what it saw of each partition, the files it wrote, and how many rows its steps made for them.
 
-    `milliseconds` is its working time; sizing uses it, publication does not. Tasks of earlier versions omit `made`.
-    `apart` has the records whose times do not count, by step.
+    `milliseconds` is its working time; sizing uses it, publication does not. `cpu_milliseconds` is the CPU time that
+    its process took meanwhile; that of Spark's JVM is not known. Tasks of earlier versions omit it and `made`. `apart`
+    has the records whose times do not count, by step.
     """
 
     task: TaskRef
@@ -161,18 +163,21 @@ class TaskReceipt(Value, frozen=True, omit_defaults=True):
     milliseconds: int
     made: tuple[Made, ...] | None = None
     apart: tuple[Apart, ...] = ()
+    cpu_milliseconds: int | None = None
 
     def left(self, role: Role) -> tuple[Artefact, ...]:
         """The files that it wrote for one purpose."""
         return tuple(artefact for artefact in self.artefacts if artefact.role == role)
 
 
-class Receipt(Document, frozen=True):
-    """What one run of a task group did. The first stored receipt of an attempt counts."""
+class Receipt(Document, frozen=True, omit_defaults=True):
+    """What one run of a task group did, and when. The first stored receipt of an attempt counts. Those of earlier
+    versions omit `ran`."""
 
-    FORMAT: ClassVar[str] = "coset.receipt/4"
+    FORMAT: ClassVar[str] = "coset.receipt/5"
 
     plan: str
     group: int
     attempt: int
     tasks: tuple[TaskReceipt, ...]
+    ran: Occasion | None = None

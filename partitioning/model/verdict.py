@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.occasion import Occasion
 from partitioning.sections import many
 from partitioning.values import Document, Value
 
@@ -48,14 +49,14 @@ class GivenUp(Value, frozen=True, tag="given up", tag_field="reason"):
         return self.words
 
 
-class Verdict(Document, frozen=True):
+class Verdict(Document, frozen=True, omit_defaults=True):
     """The decision on a batch, stored once and never changed, and `why` it was taken.
 
     `publish` names the exact files, as they were when the checks passed. `abandon` publishes nothing; the next batch
-    starts where the one before this ended.
+    starts where the one before this ended. `taken` says when and by whom; verdicts of earlier versions omit it.
     """
 
-    FORMAT: ClassVar[str] = "coset.verdict/3"
+    FORMAT: ClassVar[str] = "coset.verdict/4"
 
     plan: str
     batch: int
@@ -63,6 +64,7 @@ class Verdict(Document, frozen=True):
     attempt: int
     why: Judged | GivenUp
     artefacts: tuple[Artefact, ...]
+    taken: Occasion | None = None
 
     def rows_of(self, table: str) -> tuple[Artefact, ...]:
         """The files with the rows of a result table."""

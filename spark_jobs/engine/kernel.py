@@ -5,7 +5,6 @@ Reader → Take → Proof → steps → writers, each in a file of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from partitioning.model.plan import PlannedWrite
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.sources import KafkaSource, LandedSource
 from spark_jobs.engine.intake import Inspect, Intake, Proved, read_together
+from spark_jobs.engine.occasions import Stopwatch
 from spark_jobs.engine.order_steps import Steps
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_folder import task_folder
@@ -55,18 +55,18 @@ def run_orders(
     Raises Refused, with all findings, if an input is not the planned one or cannot be read, or if an expression fails
     on the data.
     """
-    started, place = time.monotonic(), TaskEnvironment(Files(), copies or Copies(None))
+    watch, place = Stopwatch(), TaskEnvironment(Files(), copies or Copies(None))
     with task_folder() as temp:
         inputs = [_intakes(orders, number, place, inspect, temp) for number in range(len(orders[0].inputs))]
-        shared = (time.monotonic() - started) / len(orders)
+        passed, cpu = watch.passed / len(orders), watch.cpu / len(orders)
         receipts, errors = list[TaskReceipt](), list[CosetError]()
         for number, order in enumerate(orders):
-            started = time.monotonic() - shared
+            watch = Stopwatch(passed, cpu)
             folder = temp / f"order-{number}"
             folder.mkdir()
             try:
                 intakes = [each[number] for each in inputs]
-                receipts.append(_run(order, intakes, place.files, memory, folder, started))
+                receipts.append(_run(order, intakes, place.files, memory, folder, watch))
             except CosetError as error:
                 errors.append(error)
     if errors:
@@ -89,7 +89,9 @@ def _intakes(
     return intakes
 
 
-def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, temp: Path, started: float) -> TaskReceipt:
+def _run(
+    order: Order, intakes: Sequence[Intake], files: Files, memory: str, temp: Path, watch: Stopwatch
+) -> TaskReceipt:
     writers, tally = Writers.of(order, files), Tally()
     with connect(memory, temp) as connection:
         steps = Steps(connection, order, intakes, temp)
@@ -118,9 +120,10 @@ def _run(order: Order, intakes: Sequence[Intake], files: Files, memory: str, tem
         order.ref,
         tuple(receipt for intake in intakes for receipt in intake.receipts()),
         tuple(artefact for artefact in left if artefact is not None),
-        round((time.monotonic() - started) * 1000),
+        round(watch.passed * 1000),
         tuple(tally.made),
         apart,
+        round(watch.cpu * 1000),
     )
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from deltalake import DeltaTable
 
+from coset.batches.attempt import Attempt
 from coset.sources.s3 import storage_options
 from demo.landing import raw
 from partitioning.authoring.settings import Settings
@@ -58,6 +59,19 @@ def test_every_flight_that_arrived_is_published_exactly_once(first):
     }
     assert found == expected
     assert len(rows) == len(expected)
+
+
+def test_what_ran_and_who_decided_name_the_run_of_airflow(first):
+    run, root = first
+    ledger = Ledger(store_at(root), "tail_activity")
+    plan, verdict = ledger.plan(0), ledger.verdict(0)
+    assert plan is not None
+    assert verdict is not None
+    receipts = Attempt(ledger, plan, verdict.attempt).receipts.values()
+    occasions = [each for each in (*(receipt.ran for receipt in receipts), verdict.taken) if each is not None]
+    assert len(occasions) == 3
+    assert {each.run for each in occasions} == {run.run_id}
+    assert all(each.host and each.user and each.began <= each.ended for each in occasions)
 
 
 def test_a_wave_that_the_plan_has_no_groups_for_is_skipped(first):

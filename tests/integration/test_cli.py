@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -113,8 +115,11 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: Store) -> None
     plan = json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"]
     assert (plan["batch"], [part["start"] for part in plan["streams"][0]["partitions"]]) == (1, [0] * 4)
     report = json.loads(coset("report", PIPELINE, "--batch", "0", "--json").stdout)
+    taken = report["verdict"].pop("taken")
     assert report["verdict"] == {"decision": "abandon", "attempt": 0, "why": "the wrong groups"}
-    assert report["tables"] is None
+    assert datetime.now(UTC) - datetime.fromisoformat(taken["at"]) < timedelta(minutes=5)
+    assert taken["by"]
+    assert (report["ran"], report["tables"]) == (None, None)
 
 
 def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_removed(
@@ -159,6 +164,7 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Stor
     rest = json.loads(coset("run", PIPELINE, *words, "--all", "--json").stdout)
     assert [one["batch"] for one in rest["batches"]] == [1]
     assert rest["batches"][0]["verdict"]["decision"] == "publish"
+    _check_times(rest["batches"][0], tmp_path)
     assert rest["sentence"] == "Nothing to do: no new records since batch 1 (all 100 landed records are committed)"
     again = coset("run", PIPELINE, *words)
     assert (again.exit_code, again.stdout) == (0, rest["sentence"] + "\n")
@@ -166,6 +172,26 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Stor
     assert {each["lag"] for each in status["partitions"]} == {0}
     assert json.loads(coset("report", PIPELINE, "--json").stdout) == rest["batches"][0]
     assert json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"] is None
+
+
+def _check_times(outcome: dict[str, Any], docs: Path) -> None:
+    """What just ran says when, how long and with how much CPU, in every form."""
+    ran, taken = outcome["ran"], outcome["verdict"]["taken"]
+    began, ended, decided = map(datetime.fromisoformat, (ran["began"], ran["ended"], taken["at"]))
+    assert datetime.now(UTC) - timedelta(minutes=5) < began < ended < decided < datetime.now(UTC)
+    assert ran["seconds"] == pytest.approx((ended - began).total_seconds())
+    assert 0 < ran["cpu_seconds"] < 300
+    page = coset("report", PIPELINE).stdout
+    at = f"{began:%Y-%m-%d %H:%M:%S} UTC, {ran['seconds']:,.1f} s"
+    assert f"- Its task groups ran {at}, {ran['cpu_seconds']:,.1f} s of CPU" in page
+    assert f", {decided:%Y-%m-%d %H:%M:%S} UTC\n" in page
+    for name in ("index.html", "batch-1-attempt-0.html"):
+        assert f"{began:%Y-%m-%d %H:%M:%S} UTC" in (docs / "delays" / name).read_text()
+    told = coset("metrics", PIPELINE).stdout.splitlines()
+    figures = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in told if line.startswith("coset_")}
+    assert figures["coset_published_timestamp_seconds"] == pytest.approx(decided.timestamp())
+    assert figures["coset_batch_seconds"] == ran["seconds"]
+    assert figures["coset_batch_cpu_seconds"] == ran["cpu_seconds"]
 
 
 @pytest.mark.parametrize("master", few(["server", "local[2]"]))

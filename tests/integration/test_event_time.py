@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from coset.batches import planning, steps
-from coset.batches.history import set_apart
+from coset.batches.attempt import Attempt
 from coset.batches.progress import PipelineProgress
 from coset.batches.ref import BatchRef
 from coset.cli.metrics import metrics
@@ -104,7 +104,7 @@ def test_times_that_do_not_count_are_told_with_the_first_of_them(store: Store, t
             counts[apart.step] = counts.get(apart.step, 0) + apart.records
     assert counts == {"once": 3, "near.clicks": 3}
     ledger = Ledger(store, clicks.pipeline.name)
-    shown = list(metrics("timed", ledger.standing(), PipelineProgress((), None), [], set_apart(ledger, ref.load()[1])))
+    shown = list(metrics("timed", ledger.standing(), PipelineProgress((), None), [], Attempt.published(*ref.load())))
     assert [line for line in shown if line.startswith("coset_records_apart")] == [
         f'coset_records_apart{{pipeline="timed",step="{step}"}} 3' for step in sorted(counts)
     ]

@@ -181,5 +181,5 @@ def test_a_lost_file_of_a_stream_that_declares_as_much_is_a_warning_wherever_it_
     assert any(warning in page.read_text() for page in tmp_path.rglob("*.html"))
     standing = Ledger(store, made.name).standing()
     now = progress(made, known_after(Ledger(store, made.name), standing.published).ends, datetime.now(UTC))
-    told = list(metrics(made.name, standing, now, [], {}))
+    told = list(metrics(made.name, standing, now, [], None))
     assert 'coset_doubtful_offsets{pipeline="counted",stream="views",partition="0"} 10' in told

@@ -105,7 +105,7 @@ def test_any_truncation_is_refused() -> None:
 
 
 def test_a_document_of_another_kind_is_refused_by_name() -> None:
-    assert "is 'coset.plan/3', not 'coset.verdict/3'" in refusal(encode(plan_of(tails(), tails_found())))
+    assert "is 'coset.plan/3', not 'coset.verdict/4'" in refusal(encode(plan_of(tails(), tails_found())))
     for form in (
         "coset.verdict/0",
         "coset.verdict/03",
@@ -116,25 +116,25 @@ def test_a_document_of_another_kind_is_refused_by_name() -> None:
         3,
         None,
     ):
-        assert f"is {form!r}, not 'coset.verdict/3'" in refusal(sealed(plain(format=form)))
+        assert f"is {form!r}, not 'coset.verdict/4'" in refusal(sealed(plain(format=form)))
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (b'{"a":1,"a":1}', "has no format and digest"),
-        (b'{"digest":"","format":"coset.verdict/3","x":{"a":1,"a":2}}', "has digest sha256:"),
-        (b'{"digest":"","format":"coset.verdict/3","batch":NaN}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/3","batch":-Infinity}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/3","batch":1e999}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/3","why":"\\ud800"}', "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/3","why":' + b"[" * 100_000, "is no JSON"),
-        (b'{"digest":"","format":"coset.verdict/3","batch":' + b"9" * 5000 + b"}", "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","x":{"a":1,"a":2}}', "has digest sha256:"),
+        (b'{"digest":"","format":"coset.verdict/4","batch":NaN}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","batch":-Infinity}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","batch":1e999}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","why":"\\ud800"}', "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","why":' + b"[" * 100_000, "is no JSON"),
+        (b'{"digest":"","format":"coset.verdict/4","batch":' + b"9" * 5000 + b"}", "is no JSON"),
         (b"\xff\xfe", "is no JSON"),
         (b"", "is no JSON"),
         (b"[]", "has no format and digest"),
         (b"null", "has no format and digest"),
-        (b'{"format":"coset.verdict/3"}', "has no format and digest"),
+        (b'{"format":"coset.verdict/4"}', "has no format and digest"),
     ],
 )
 def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
@@ -158,7 +158,7 @@ def test_what_is_no_document_is_refused(data: bytes, said: str) -> None:
 def test_a_field_that_is_unknown_or_of_another_type_is_refused_even_with_a_right_digest(
     changes: dict[str, Any],
 ) -> None:
-    assert "does not fit coset.verdict/3" in refusal(sealed(plain(**changes)))
+    assert "does not fit coset.verdict/4" in refusal(sealed(plain(**changes)))
 
 
 def test_a_field_that_is_missing_is_refused_even_with_a_right_digest() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from coset.batches.attempt import Attempt
 from coset.batches.history import history, statistics
 from partitioning.documents.document import digest
 from partitioning.documents.ledger import Ledger
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.occasion import Effort, Occasion
 from partitioning.model.plan import TaskRef
 from partitioning.model.receipt import Receipt, TaskReceipt
 from partitioning.model.statistics import KeyFigures, TaskFigures, statistics_of
@@ -107,6 +109,22 @@ def test_the_figures_are_of_the_attempt_that_was_published() -> None:
     assert found is not None
     assert {each.seconds for each in found.tasks.values()} == {9.0}
     assert set(found.tasks.values()) == {TaskFigures(0, 300, 9.0, 0)}
+
+
+def test_a_batch_took_from_its_first_group_to_its_last_and_the_cpu_of_all_tasks() -> None:
+    ledger = _ran()
+    plan = ledger.plan(0)
+    assert plan is not None
+    # Those of the attempt 0 are as earlier versions wrote them.
+    assert Attempt(ledger, plan, 0).missing == []
+    assert Attempt(ledger, plan, 0).effort is None
+    for number, group in enumerate(plan.groups):
+        assert Attempt(ledger, plan, 1).effort is None
+        tasks = tuple(TaskReceipt(task, (), (), 9000, cpu_milliseconds=700) for task in group.tasks)
+        ran = Occasion(5_000 - number, 6_000 + number, "here")
+        ledger.put_receipt(Receipt(digest(plan), group.group, 1, tasks, ran), 0)
+    count, groups = sum(len(group.tasks) for group in plan.groups), len(plan.groups)
+    assert Attempt(ledger, plan, 1).effort == Effort(5_001 - groups, 5_999 + groups, 700 * count)
 
 
 def test_a_batch_whose_receipts_are_gone_has_no_figures() -> None:

@@ -1,0 +1,59 @@
+"""Occasions: when and where something was done, and by whom. Reports show them; they decide nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from partitioning.values import Value
+
+
+class Occasion(Value, frozen=True, omit_defaults=True):
+    """From `began` to `ended`, in milliseconds since 1970 in UTC, on a `host`, by a `user` of it, and in a `run` of
+    Airflow's if it was one."""
+
+    began: int
+    ended: int
+    host: str
+    user: str = ""
+    run: str = ""
+
+
+def as_time(milliseconds: int) -> str:
+    """A time for people, to the second.
+
+    >>> as_time(1_795_514_400_999)
+    '2026-11-24 10:00:00 UTC'
+    """
+    return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def as_iso(milliseconds: int) -> str:
+    """A time for programs, as RFC 3339 has it.
+
+    >>> as_iso(1_795_514_400_999)
+    '2026-11-24T10:00:00.999Z'
+    """
+    at = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+class Effort(Value, frozen=True):
+    """What a batch took: when the first of its task groups began and when the last ended, in milliseconds since 1970,
+    and the CPU time of all its tasks in milliseconds, None if that of one is not known.
+
+    >>> str(Effort(1_000, 3_500, 4_200))
+    '1970-01-01 00:00:01 UTC, 2.5 s, 4.2 s of CPU'
+    """
+
+    began: int
+    ended: int
+    cpu_milliseconds: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From the first beginning to the last end. Clocks of several hosts may disagree: it is never below 0."""
+        return max(0, self.ended - self.began) / 1000
+
+    def __str__(self) -> str:
+        cpu = "" if self.cpu_milliseconds is None else f", {self.cpu_milliseconds / 1000:,.1f} s of CPU"
+        return f"{as_time(self.began)}, {self.seconds:,.1f} s{cpu}"
