@@ -118,7 +118,9 @@ def judge(
     notes = tuple(not_proved(plan, evidence.tables, evidence.gaps, evidence.produced))
     results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
     sections = [JudgedTable(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
-    page = Page(attempt, success, str(why), findings, notes, evidence.coverage, evidence.moved, sections, effort)
+    page = Page(
+        attempt, success, str(why), why.records, findings, notes, evidence.coverage, evidence.moved, sections, effort
+    )
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 
 

@@ -26,6 +26,7 @@ from great_expectations.render.view.view import DefaultJinjaPageView
 from jinja2.nodes import EvalContext
 from markupsafe import Markup
 
+from expectations.plots import FIGURES, HEIGHT, WIDTH, plots
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, docs_unwritten
@@ -71,6 +72,7 @@ class Page:
     attempt: int
     success: bool
     summary: str
+    records: int
     findings: Sequence[Finding]
     not_proved: Sequence[str]
     coverage: pd.DataFrame
@@ -116,7 +118,7 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         "summary": page.summary,
         "page": name,
         "began": as_time(page.effort.began) if page.effort else "",
-        "took": f"{page.effort.seconds:,.1f} s" if page.effort else "",
+        **_figures(page),
     }
     kept = {row["page"]: row for row in _kept(site, prefix, "index")} | {name: row}
     newest = max(row["batch"] for row in kept.values()) // _LISTED
@@ -126,6 +128,17 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
         kept = {page: row for page, row in kept.items() if page not in older}
     site.store.put(f"{prefix}/index.json", canonical(_newest_first(kept)))
     _put_index(site, plan.pipeline)
+
+
+def _figures(page: Page) -> dict[str, float | None]:
+    """The figures of an attempt that the index plots, by the names of `plots.FIGURES`."""
+    effort = page.effort
+    return {
+        "records": page.records,
+        "moved": int(page.moved["records"].sum()),
+        "seconds": effort.seconds if effort else None,
+        "cpu_seconds": effort.cpu_milliseconds / 1000 if effort and effort.cpu_milliseconds is not None else None,
+    }
 
 
 def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, Any]]) -> None:
@@ -150,6 +163,7 @@ def _put_index(site: Site, pipeline: str) -> None:
 def _put_list(site: Site, pipeline: str, name: str, **shown: Any) -> None:
     prefix, folder, template = f"{pipeline}/docs", site.folder / pipeline, _template("index.html")
     shown |= {"pipeline": pipeline, "address": f"{site.store.root}/{prefix}"}
+    shown |= {"figures": FIGURES, "plots": plots(shown["rows"]), "width": WIDTH, "height": HEIGHT}
     pages = {row["page"] for kind in ("rows", "others", "backfills") for row in shown.get(kind, ())}
     site.store.put(f"{prefix}/{name}.html", template.render(**shown, here=pages).encode())
     here = {page for page in pages if page == "index.html" or (folder / page).exists()}

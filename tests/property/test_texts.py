@@ -152,10 +152,24 @@ def _batch_page(text: str) -> str:
         publish(
             site,
             plan,
-            Page(0, False, text, [Finding(Kind.RECORD, text, text, text)], [text], _coverage(), pd.DataFrame(), []),
+            Page(
+                0,
+                False,
+                text,
+                7,
+                [Finding(Kind.RECORD, text, text, text)],
+                [text],
+                _coverage(),
+                pd.DataFrame({"records": []}),
+                [],
+            ),
         )
     pages = [site.store.get(f"delays/docs/{name}.html") for name in ("batch-0-attempt-0", "index")]
     return "".join((page or b"").decode() for page in pages)
+
+
+def _moved() -> pd.DataFrame:
+    return pd.DataFrame({"records": []})
 
 
 def _coverage() -> pd.DataFrame:

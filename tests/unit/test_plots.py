@@ -1,0 +1,96 @@
+"""Plots of the Data Docs' index: what lies where, what is unusual, and what those see who cannot see a plot."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from expectations.checkpoint import judge
+from expectations.docs import Site
+from expectations.plots import HEIGHT, WIDTH, Figure, Plot, plots, usual_from
+from partitioning.model.occasion import Effort
+from partitioning.values import replace
+from tests.evidence import batch, evidence, judged
+from tests.memory_store import MemoryStore
+
+RECORDS = Figure("records", "Records", "{:,}")
+values = st.lists(st.none() | st.integers(0, 10**12), max_size=60)
+
+
+def rows(*values: float | None) -> list[dict[str, float | None]]:
+    return [{"batch": number, "records": value} for number, value in enumerate(values)]
+
+
+@given(values)
+def test_each_known_value_has_a_point_within_the_plot_and_higher_values_lie_higher(values: list[int | None]) -> None:
+    plot = Plot.of(RECORDS, rows(*values))
+    known = [value for value in values if value is not None]
+    if plot is None:
+        assert len(known) < 2 or not any(known)
+        return
+    assert [point.row["records"] for point in plot.points] == known
+    assert all(0 <= point.x <= WIDTH and 0 <= point.y <= HEIGHT for point in plot.points)
+    assert [point.x for point in plot.points] == sorted(point.x for point in plot.points)
+    for one in plot.points:
+        for other in plot.points:
+            assert one.row["records"] <= other.row["records"] or one.y <= other.y
+    for band in plot.bands:
+        for place in band.split():
+            x, y = map(float, place.split(","))
+            assert 0 <= x <= WIDTH
+            assert 0 <= y <= HEIGHT
+
+
+@given(values)
+def test_what_is_usual_is_learned_from_the_thirty_before_and_not_from_what_comes_later(
+    values: list[int | None],
+) -> None:
+    plot = Plot.of(RECORDS, rows(*values))
+    for point in plot.points if plot else ():
+        before: list[int | None] = values[: point.row["batch"]]
+        usual = usual_from(before)
+        assert point.unusual == (usual is not None and not usual[0] <= point.row["records"] <= usual[1])
+        assert usual == usual_from(before[-30:])
+
+
+def test_a_batch_of_ten_times_as_much_is_unusual_and_one_of_a_little_more_is_not() -> None:
+    plot = Plot.of(RECORDS, rows(100, 103, 98, 101, 99, 1000, 104))
+    assert plot is not None
+    assert [point.unusual for point in plot.points] == [False] * 5 + [True, False]
+
+
+def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> None:
+    plot = Plot.of(RECORDS, rows(9, 9, 9, 9, 9, None, 9))
+    assert plot is not None
+    assert [point.row["batch"] for point in plot.points] == [0, 1, 2, 3, 4, 6]
+    assert len(plot.bands) == 1
+
+
+def test_rows_of_versions_that_told_no_figures_have_no_plot() -> None:
+    assert plots([{"batch": 1, "summary": ""}, {"batch": 0, "summary": ""}]) == []
+
+
+def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
+    plan, seen = batch()
+    site, found = Site(tmp_path, MemoryStore()), evidence(plan, seen)
+    for number in range(7):
+        effort = Effort(1_795_514_400_000, 1_795_514_400_000 + (60_000 if number == 6 else 2_000), 1_500)
+        judge(replace(plan, batch=number), found, {}, attempt=0, site=site, effort=effort)
+    judged(replace(plan, batch=7), seen[1:], site=site)
+    text = (tmp_path / "delays" / "index.html").read_text()
+    drawings = [ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
+    assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == ["Records", "Took", "CPU"]
+    titles = [[title.text or "" for title in each.iter("title")] for each in drawings]
+    records = json.loads(site.store.get("delays/docs/index.json") or b"")[-1]["records"]
+    assert titles[0][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
+    assert titles[0][7].endswith(", not proved")
+    assert titles[1] == [f"Batch {number}: 2.0 s" for number in range(6)] + ["Batch 6: 60.0 s, unusual"]
+    links = [link.attrib["href"] for link in drawings[0].iter("a")]
+    assert links == [f"batch-{number}-attempt-0.html" for number in range(8)]
+    assert text.count("60.0 s") == 4  # the point's title and label, the most, the table
+    assert "2026-11-24 10:00:00 UTC" in text
