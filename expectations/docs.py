@@ -30,6 +30,7 @@ from expectations.plots import FIGURES, HEIGHT, WIDTH, plots
 from partitioning.documents.document import canonical, digest
 from partitioning.documents.store import Store
 from partitioning.errors import Finding, Refused, docs_unwritten
+from partitioning.model.artefact import Role
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
 from partitioning.model.occasion import Effort, as_time
 from partitioning.model.plan import Plan
@@ -132,10 +133,10 @@ def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
 
 def _figures(page: Page) -> dict[str, float | None]:
     """The figures of an attempt that the index plots, by the names of `plots.FIGURES`."""
-    effort = page.effort
+    effort, moved = page.effort, page.moved[page.moved["kind"] != Role.STATE.value]
     return {
         "records": page.records,
-        "moved": int(page.moved["records"].sum()),
+        "moved": int(moved["records"].sum()),
         "seconds": effort.seconds if effort else None,
         "cpu_seconds": effort.cpu_milliseconds / 1000 if effort and effort.cpu_milliseconds is not None else None,
     }

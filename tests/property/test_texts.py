@@ -160,7 +160,7 @@ def _batch_page(text: str) -> str:
                 [Finding(Kind.RECORD, text, text, text)],
                 [text],
                 _coverage(),
-                pd.DataFrame({"records": []}),
+                pd.DataFrame({"kind": [], "records": []}),
                 [],
             ),
         )

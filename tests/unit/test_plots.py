@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace as replaced
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +75,26 @@ def test_a_gap_in_what_is_known_is_no_value_and_parts_no_band_without_need() -> 
 
 def test_rows_of_versions_that_told_no_figures_have_no_plot() -> None:
     assert plots([{"batch": 1, "summary": ""}, {"batch": 0, "summary": ""}]) == []
+
+
+def test_state_that_is_left_has_not_moved(tmp_path: Path) -> None:
+    plan, seen = batch()
+    left = [
+        {
+            "kind": kind,
+            "name": kind,
+            "step": "s",
+            "stage": "t",
+            "partitions": 1,
+            "records": count,
+            "bytes": 9,
+            "spared": 0,
+        }
+        for kind, count in (("exchange", 5), ("result", 20), ("state", 700))
+    ]
+    site, found = Site(tmp_path, MemoryStore()), replaced(evidence(plan, seen), moved=pd.DataFrame(left))
+    judge(plan, found, {}, attempt=0, site=site)
+    assert [row["moved"] for row in json.loads(site.store.get("delays/docs/index.json") or b"")] == [25]
 
 
 def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
