@@ -101,6 +101,8 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Headers and body are two writes: else each answer waits 40 ms for an acknowledgement.
+    disable_nagle_algorithm = True
     server: _Server
 
     def _pass_on(self) -> None:
