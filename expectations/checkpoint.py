@@ -25,6 +25,7 @@ from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.validator.v1_validator import Validator
 from msgspec import to_builtins
 
+from coset.reports.site import Site
 from expectations.by_block import is_of_each_row, seen_by, together
 from expectations.colocation import ExpectKeysToHashToTheirPartition, ExpectKeysToMeetInOneTask
 from expectations.continuity import (
@@ -39,7 +40,7 @@ from expectations.coverage import (
     ExpectRecordsToHaveKeys,
     ExpectRecordsToLieWhereTheirKeysHash,
 )
-from expectations.docs import JudgedTable, Page, Site, publish
+from expectations.docs import JudgedTable, Page, publish
 from expectations.findings import Question, finding
 from expectations.notes import not_proved
 from expectations.production import ExpectRowsToBeWrittenAsTheyWereMade
@@ -50,9 +51,9 @@ from partitioning.documents.document import digest
 from partitioning.errors import Finding, Refused, about
 from partitioning.hashes import read_key
 from partitioning.kinds import Kind
-from partitioning.model.occasion import Effort
 from partitioning.model.placement import MURMUR2
 from partitioning.model.plan import Plan, PlannedWrite, Stage
+from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Judged
 
 
@@ -95,12 +96,12 @@ def judge(
     *,
     attempt: int,
     site: Site | None = None,
-    effort: Effort | None = None,
+    receipts: Sequence[Receipt] = (),
 ) -> Judgement:
     """Judge an attempt to run a batch.
 
-    `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`; they say what
-    `effort` the attempt took.
+    `outputs` has the rows of each result table with expectations of its own. Data Docs go to `site`, with
+    what the `receipts` of its task groups say.
 
     Raises Refused, with all findings, if an expectation of the pipeline is none that Great Expectations knows
     or the rows of a table are not given.
@@ -119,7 +120,7 @@ def judge(
     results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
     sections = [JudgedTable(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
     page = Page(
-        attempt, success, str(why), why.records, findings, notes, evidence.coverage, evidence.moved, sections, effort
+        attempt, success, str(why), why.records, findings, notes, evidence.coverage, evidence.moved, sections, receipts
     )
     return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
 

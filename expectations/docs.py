@@ -1,20 +1,15 @@
-"""Data Docs: a page for each attempt of a batch, and an index, as HTML without network or scripts.
+"""Data Docs: a page for each attempt of a batch, as HTML without network or scripts, and its line in the history.
 
-Great Expectations' renderers make the result tables. The index is kept in the store and grows with each batch,
-whichever machine runs it; the local folder has the same index and the pages made here. The cost of adding a batch is
-constant: beside the newest, each hundred batches have an index of their own.
+Great Expectations' renderers make the result tables.
 """
 
 from __future__ import annotations
 
 import copy
 import html
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import great_expectations as gx
@@ -23,39 +18,27 @@ import pandas as pd
 from great_expectations.core.expectation_validation_result import ExpectationSuiteValidationResult
 from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 from great_expectations.render.view.view import DefaultJinjaPageView
-from jinja2.nodes import EvalContext
 from markupsafe import Markup
+from msgspec.structs import asdict
 
-from expectations.plots import FIGURES, HEIGHT, WIDTH, plots
-from partitioning.documents.document import canonical, digest
-from partitioning.documents.store import Store
-from partitioning.errors import Finding, Refused, docs_unwritten
+from coset.reports import batch_index
+from coset.reports.site import Site, listed
+from coset.reports.templates import PAGES, seen, template
+from partitioning.documents.document import digest
+from partitioning.errors import Finding
 from partitioning.model.artefact import Role
 from partitioning.model.backfill import Comparison, StateComparison, TableComparison
+from partitioning.model.figures import effort_of, figures_of
 from partitioning.model.occasion import Effort, as_time
+from partitioning.model.outcome import outcome_of_check
 from partitioning.model.plan import Plan
-from partitioning.texts import MOST_IN_A_CELL, MOST_IN_A_SENTENCE, visible
+from partitioning.model.receipt import Receipt, TaskReceipt
+from partitioning.pictures.drawing import drawing
+from partitioning.pictures.svg import svg
+from partitioning.sections import size
+from partitioning.texts import MOST_IN_A_CELL, visible
 
-# The index lists this many of the newest batches, or up to twice as many.
-_LISTED = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where Data Docs go: below `<pipeline>/` in a local folder, and below `<pipeline>/docs/` in the store."""
-
-    folder: Path
-    store: Store
-
-    def write(self, pipeline: str, name: str, text: str) -> Path:
-        """Writes a page into the folder. Raises Refused if that fails."""
-        page = self.folder / pipeline / name
-        try:
-            page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise Refused(docs_unwritten(self.folder, error)) from error
-        return page
+_TASKS_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +51,7 @@ class JudgedTable:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What the page of one attempt shows."""
+    """What the page of one attempt shows. Without the receipts of its task groups it has no figures of theirs."""
 
     attempt: int
     success: bool
@@ -79,17 +62,32 @@ class Page:
     coverage: pd.DataFrame
     moved: pd.DataFrame
     sections: Sequence[JudgedTable]
-    effort: Effort | None = None
+    receipts: Sequence[Receipt] = ()
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
     """Write the page and the index to the store and the folder. Returns the page's path in the folder."""
-    name = f"batch-{plan.batch}-attempt-{page.attempt}.html"
-    text = _page(plan, page)
+    name, effort = page_name(plan.batch, page.attempt), effort_of(plan, page.receipts)
+    row = {
+        "batch": plan.batch,
+        "attempt": page.attempt,
+        "success": page.success,
+        "outcome": outcome_of_check(page.findings),
+        "summary": page.summary,
+        "page": name,
+        "began": as_time(effort.began) if effort else "",
+        **_figures(plan, page, effort),
+    }
+    text = _page(plan, page, effort, list(batch_index.since(listed(site.store, plan.pipeline, "index"), row)))
     written = site.write(plan.pipeline, name, text)
     site.store.put(f"{plan.pipeline}/docs/{name}", text.encode())
-    _publish_index(site, plan, page, name)
+    batch_index.add(site, plan.pipeline, row)
     return str(written)
+
+
+def page_name(batch: int, attempt: int) -> str:
+    """The name of an attempt's page, in the folder and in the store."""
+    return f"batch-{batch}-attempt-{attempt}.html"
 
 
 def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Finding] = ()) -> str:
@@ -99,96 +97,38 @@ def publish_comparison(site: Site, found: Comparison, hindrances: Sequence[Findi
     sides: list[tuple[int, str, TableComparison | StateComparison]]
     sides = [(table.batch, table.table, table) for table in found.tables]
     sides += [(found.plans[-1][0], str(state), state) for state in found.states]
-    text = _template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
+    text = template("backfill.html").render(found=found, sides=sides, hindrances=hindrances, digest=digest(found))
     written = site.write(found.pipeline, name, text)
-    prefix = f"{found.pipeline}/docs"
-    site.store.put(f"{prefix}/{name}", text.encode())
+    site.store.put(f"{found.pipeline}/docs/{name}", text.encode())
     row = {"number": found.backfill, "summary": str(found), "same": found.same, "page": name}
-    kept = {row["page"]: row for row in _kept(site, prefix, "backfills")} | {name: row}
-    site.store.put(f"{prefix}/backfills.json", canonical(sorted(kept.values(), key=lambda each: -each["number"])))
-    _put_index(site, found.pipeline)
+    batch_index.compare(site, found.pipeline, row)
     return str(written)
 
 
-def _publish_index(site: Site, plan: Plan, page: Page, name: str) -> None:
-    prefix = f"{plan.pipeline}/docs"
-    row = {
-        "batch": plan.batch,
-        "attempt": page.attempt,
-        "success": page.success,
-        "summary": page.summary,
-        "page": name,
-        "began": as_time(page.effort.began) if page.effort else "",
-        **_figures(page),
-    }
-    kept = {row["page"]: row for row in _kept(site, prefix, "index")} | {name: row}
-    newest = max(row["batch"] for row in kept.values()) // _LISTED
-    for hundred in sorted({row["batch"] // _LISTED for row in kept.values()} - {newest, newest - 1}):
-        older = {page: row for page, row in kept.items() if row["batch"] // _LISTED == hundred}
-        _put_older(site, plan.pipeline, hundred * _LISTED, older)
-        kept = {page: row for page, row in kept.items() if page not in older}
-    site.store.put(f"{prefix}/index.json", canonical(_newest_first(kept)))
-    _put_index(site, plan.pipeline)
-
-
-def _figures(page: Page) -> dict[str, float | None]:
+def _figures(plan: Plan, page: Page, effort: Effort | None) -> dict[str, Any]:
     """The figures of an attempt that the index plots, by the names of `plots.FIGURES`."""
-    effort, moved = page.effort, page.moved[page.moved["kind"] != Role.STATE.value]
+    moved = page.moved[page.moved["kind"] != Role.STATE.value]
     return {
         "records": page.records,
         "moved": int(moved["records"].sum()),
         "seconds": effort.seconds if effort else None,
         "cpu_seconds": effort.cpu_milliseconds / 1000 if effort and effort.cpu_milliseconds is not None else None,
+        **(asdict(figures_of(plan, page.receipts)) if page.receipts else {}),
     }
 
 
-def _put_older(site: Site, pipeline: str, first: int, rows: dict[str, dict[str, Any]]) -> None:
-    """Add these rows to the index of the hundred batches from `first` on, before they leave the newest one."""
-    prefix, name = f"{pipeline}/docs", f"batches-{first}"
-    kept = _newest_first({row["page"]: row for row in _kept(site, prefix, name)} | rows)
-    site.store.put(f"{prefix}/{name}.json", canonical(kept))
-    others = [{"which": "the newest batches", "page": "index.html"}]
-    _put_list(site, pipeline, name, which=_which(first), rows=kept, others=others)
-
-
-def _put_index(site: Site, pipeline: str) -> None:
-    """Write the index of what the store lists, there and in the folder, which may not have all pages."""
-    prefix = f"{pipeline}/docs"
-    rows, backfills = _kept(site, prefix, "index"), _kept(site, prefix, "backfills")
-    names = (re.search(r"/batches-([0-9]+)\.html$", entry.key) for entry in site.store.list(f"{prefix}/batches-"))
-    firsts = sorted((int(name[1]) for name in names if name), reverse=True)
-    others = [{"which": _which(first), "page": f"batches-{first}.html"} for first in firsts]
-    _put_list(site, pipeline, "index", which="batches", rows=rows, others=others, backfills=backfills)
-
-
-def _put_list(site: Site, pipeline: str, name: str, **shown: Any) -> None:
-    prefix, folder, template = f"{pipeline}/docs", site.folder / pipeline, _template("index.html")
-    shown |= {"pipeline": pipeline, "address": f"{site.store.root}/{prefix}"}
-    shown |= {"figures": FIGURES, "plots": plots(shown["rows"]), "width": WIDTH, "height": HEIGHT}
-    pages = {row["page"] for kind in ("rows", "others", "backfills") for row in shown.get(kind, ())}
-    site.store.put(f"{prefix}/{name}.html", template.render(**shown, here=pages).encode())
-    here = {page for page in pages if page == "index.html" or (folder / page).exists()}
-    site.write(pipeline, f"{name}.html", template.render(**shown, here=here))
-
-
-def _which(first: int) -> str:
-    return f"batches {first} to {first + _LISTED - 1}"
-
-
-def _kept(site: Site, prefix: str, name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(site.store.get(f"{prefix}/{name}.json") or b"[]")
-    return rows
-
-
-def _newest_first(rows: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows.values(), key=lambda each: (-each["batch"], -each["attempt"]))
-
-
-def _page(plan: Plan, page: Page) -> str:
-    return _template("batch.html").render(
+def _page(plan: Plan, page: Page, effort: Effort | None, since: Sequence[str]) -> str:
+    return _batch_template().render(
         plan=plan,
         page=page,
+        effort=effort,
+        outcome=outcome_of_check(page.findings),
+        since=since,
         digest=digest(plan),
+        picture=Markup(svg(drawing(plan))),  # noqa: S704  it escapes the texts of users
+        groups=list(_groups(plan, page.receipts)),
+        tasks=list(_tasks(plan, page.receipts)),
+        tables=list(_tables(plan, page.receipts)),
         streams=_streams(page.coverage),
         coverage=list(page.coverage.itertuples(index=False)),
         moved=page.moved.astype(object).where(page.moved.notna(), None).to_dict("records"),
@@ -198,18 +138,67 @@ def _page(plan: Plan, page: Page) -> str:
 
 
 @cache
-def _template(name: str) -> jinja2.Template:
-    env = DefaultJinjaPageView(custom_views_directory=str(Path(__file__).with_name("pages"))).env
-    return env.overlay(finalize=_seen).get_template(name)
+def _batch_template() -> jinja2.Template:
+    """It includes templates of Great Expectations."""
+    env = DefaultJinjaPageView(custom_views_directory=str(PAGES)).env
+    return env.overlay(finalize=seen).get_template("batch.html")
 
 
-@jinja2.pass_eval_context
-def _seen(where: EvalContext, value: Any) -> Any:
-    """A value as a page shows it; Jinja then escapes it. What Great Expectations renders is HTML already and is not
-    cut."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return visible(value, MOST_IN_A_SENTENCE if where.autoescape else len(value), lines=True)
+def _groups(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
+    """What was planned of each task group, beside what it did."""
+    done = {receipt.group: receipt for receipt in receipts}
+    for group in plan.groups if done else ():
+        receipt = done.get(group.group)
+        ran = receipt.ran if receipt else None
+        yield {
+            "group": group.group,
+            "wave": group.wave,
+            "host": ran.host if ran else "–",
+            "run": ran.run if ran else "",
+            "began": as_time(ran.began) if ran else "–",
+            "took": f"{max(0, ran.ended - ran.began) / 1000:,.1f} s" if ran else "–",
+            "tasks": len(group.tasks),
+            "planned": group.records,
+            "read": sum(_read(task) for task in receipt.tasks) if receipt else None,
+            "bytes": size(group.bytes),
+        }
+
+
+def _tasks(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
+    """The tasks that worked longest, with how much of the mean of their stage each had."""
+    groups = {task: group.group for group in plan.groups for task in group.tasks}
+    tasks = [task for receipt in receipts for task in receipt.tasks]
+    taken = {task.task: sum(seen.taken for seen in task.partitions) for task in tasks}
+    for task in sorted(tasks, key=lambda each: (-each.milliseconds, each.task))[:_TASKS_SHOWN]:
+        beside = [records for ref, records in taken.items() if ref.stage == task.task.stage]
+        cpu = task.cpu_milliseconds
+        yield {
+            "task": str(task.task),
+            "group": groups[task.task],
+            "taken": taken[task.task],
+            "of_mean": f"{taken[task.task] * len(beside) / sum(beside):.2f}" if sum(beside) else "–",
+            "took": f"{task.milliseconds / 1000:,.1f} s",
+            "cpu": "–" if cpu is None else f"{cpu / 1000:,.1f} s",
+        }
+
+
+def _tables(plan: Plan, receipts: Sequence[Receipt]) -> Iterator[dict[str, Any]]:
+    """What was written for each result table."""
+    tasks = [task for receipt in receipts for task in receipt.tasks]
+    files = [file for task in tasks for file in task.left(Role.TABLE)]
+    for write in plan.writes() if receipts else ():
+        of_table = [file for file in files if file.name == write.declared.table]
+        yield {
+            "table": write.declared.table,
+            "mode": write.declared.mode,
+            "rows": sum(file.records for file in of_table),
+            "size": size(sum(file.size for file in of_table)),
+            "files": len(of_table),
+        }
+
+
+def _read(task: TaskReceipt) -> int:
+    return sum(seen.read for seen in task.partitions)
 
 
 def _rendered(answer: ExpectationSuiteValidationResult) -> list[dict[str, Any]]:

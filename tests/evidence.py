@@ -8,13 +8,17 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from coset.batches.attempt import Attempt
 from coset.batches.audit import audit
 from coset.batches.continuity import Continuity, gap_figures
 from coset.batches.evidence import evidence as together
+from coset.reports.site import Site
 from expectations.checkpoint import Evidence, Judgement, judge
-from expectations.docs import Site
 from expectations.rows import Rows
+from partitioning.model.occasion import Occasion
 from partitioning.model.plan import Plan
+from partitioning.model.receipt import Receipt
+from partitioning.values import replace
 from tests.reference import Seen, log, pipeline, planned, run, store
 
 
@@ -48,6 +52,16 @@ def first_of_all(plan: Plan) -> Continuity:
     figures = ["plan_end", "plan_batch", "ledger_end", "ledger_batch", "differs"]
     remembered = pd.DataFrame(columns=["stream", "partition", *figures])
     return Continuity(pd.DataFrame(ends), remembered, pd.DataFrame(tables))
+
+
+def receipts(plan: Plan, seen: Sequence[Seen], ran: Occasion, cpu_milliseconds: int = 1_500) -> tuple[Receipt, ...]:
+    """The receipts of what was seen, as if all task groups ran at once and one task took all CPU time."""
+    stored = Attempt(store(plan, seen), plan, 0).receipts.values()
+    spent = iter([cpu_milliseconds])
+    return tuple(
+        replace(each, ran=ran, tasks=tuple(replace(task, cpu_milliseconds=next(spent, 0)) for task in each.tasks))
+        for each in stored
+    )
 
 
 def judged(

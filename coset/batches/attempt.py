@@ -11,6 +11,7 @@ from partitioning.documents.ledger import Ledger
 from partitioning.errors import Finding, Refused, about
 from partitioning.kinds import Kind
 from partitioning.model.artefact import Artefact, Role
+from partitioning.model.figures import effort_of
 from partitioning.model.occasion import Effort
 from partitioning.model.plan import Plan
 from partitioning.model.receipt import Receipt, TaskReceipt
@@ -53,16 +54,7 @@ class Attempt:
     @property
     def effort(self) -> Effort | None:
         """What its task groups took; None if one has no receipt, or one of an earlier version."""
-        ran = [receipt.ran for receipt in self.receipts.values() if receipt.ran is not None]
-        if not ran or len(ran) < len(self.plan.groups):
-            return None
-        cpu = [task.cpu_milliseconds for task in self.tasks]
-        known = [each for each in cpu if each is not None]
-        return Effort(
-            min(each.began for each in ran),
-            max(each.ended for each in ran),
-            sum(known) if len(known) == len(cpu) else None,
-        )
+        return effort_of(self.plan, tuple(self.receipts.values()))
 
     @cached_property
     def artefacts(self) -> tuple[Artefact, ...]:

@@ -28,6 +28,7 @@ from partitioning.errors import Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.model.occasion import as_time
+from partitioning.model.outcome import Outcome, outcome_of_batch
 from partitioning.model.plan import Plan, TaskGroup
 from partitioning.model.receipt import TaskReceipt
 from partitioning.model.verdict import Commit, Decision, Verdict
@@ -61,10 +62,20 @@ def replan(pipeline: Pipeline, store_root: str, settings: Settings, why: str) ->
 
     Raises Refused if no batch is open, if its publication is decided, or as `plan`; the batch stays given up then.
     """
-    from coset.batches import publication  # noqa: PLC0415
-
-    verdict = publication.abandon(Ledger(store_at(store_root), pipeline.name), why)
+    verdict = abandon(pipeline, store_root, why)
     return f"Batch {verdict.batch} is abandoned ({verdict.why})", *plan(pipeline, store_root, settings)
+
+
+def abandon(pipeline: Pipeline, store_root: str, why: str) -> Verdict:
+    """Give up the open batch, and say so in the store's Data Docs. Raises as `publication.abandon`."""
+    from coset.batches import publication  # noqa: PLC0415
+    from coset.reports import batch_index  # noqa: PLC0415
+
+    store = store_at(store_root)
+    verdict = publication.abandon(Ledger(store, pipeline.name), why)
+    when = as_time(verdict.taken.ended) if verdict.taken else ""
+    batch_index.give_up(store, pipeline.name, verdict.batch, verdict.attempt, why, when)
+    return verdict
 
 
 def group_labels(batch: BatchRef) -> dict[int, str]:
@@ -139,8 +150,8 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     from coset.batches.kept import exchanged_since  # noqa: PLC0415
     from coset.batches.result_rows import result_rows  # noqa: PLC0415
     from coset.batches.tables.table_rows import rows_kept  # noqa: PLC0415
+    from coset.reports.site import Site  # noqa: PLC0415
     from expectations.checkpoint import judge  # noqa: PLC0415
-    from expectations.docs import Site  # noqa: PLC0415
 
     ledger, planned = batch.load()
     if verdict := ledger.verdict(planned.batch):
@@ -157,7 +168,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         result_rows(attempt),
         attempt=attempt.number,
         site=Site(docs_folder, ledger.store),
-        effort=attempt.effort,
+        receipts=tuple(attempt.receipts.values()),
     )
     report = canonical(judgement.results)
     ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt.number}/judgement.json", report)
@@ -204,7 +215,7 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
     page = docs_folder / planned.pipeline / "index.html"
     return "\n".join(
         [
-            f"## {planned.pipeline}, batch {planned.batch}",
+            f"## {planned.pipeline}, batch {planned.batch}: {outcome(ledger, planned).shown}",
             "",
             markdown(sections),
             *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),
@@ -215,6 +226,16 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             f"- {in_markdown(f'Data Docs: {page}')}",
         ]
     )
+
+
+def outcome(ledger: Ledger, planned: Plan) -> Outcome:
+    """What became of a batch."""
+    from coset.batches.backfills.swap.swaps import in_force  # noqa: PLC0415
+
+    backfilled = planned.batch in in_force(ledger.store, planned.pipeline).exchanged()
+    last = ledger.attempt(planned.batch) - 1
+    failed = found_by(ledger.failed_check(planned.batch, last)) if last >= 0 else ()
+    return outcome_of_batch(ledger.verdict(planned.batch), tuple(failed), backfilled=backfilled)
 
 
 def clean(pipeline: Pipeline, store_root: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from coset.batches import publication, steps
+from coset.batches import steps
 from coset.batches.attempt import Attempt
 from coset.batches.interpreter import run_batch
 from coset.batches.ref import BatchRef
@@ -58,8 +58,8 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
         show(sentence)
 
 
-def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bool) -> None:
-    """Print what became of a batch. Raises Refused if there is none."""
+def report(named: str, root: str, number: int | None, docs: Path, html: Path | None, *, as_json: bool) -> None:
+    """Print what became of a batch, and write its page to a file if one is named. Raises Refused if there is none."""
     store = store_at(root)
     ledger = Ledger(store, pipelines.load(named).name)
     plan = ledger.standing().plan if number is None else plans.stored_plan(ledger, number)
@@ -73,6 +73,10 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
                 about(pipeline=ledger.pipeline),
             )
         )
+    if html is not None:
+        from coset.cli.reports import save_page  # noqa: PLC0415
+
+        save_page(ledger, plan, html)
     if as_json:
         show_json(_outcome(ledger, plan))
     else:
@@ -82,7 +86,7 @@ def report(named: str, root: str, number: int | None, docs: Path, *, as_json: bo
 def abandon(named: str, root: str, why: str, *, as_json: bool) -> None:
     """Give up the open batch and say so."""
     check_reason(why, "why the batch is given up")
-    verdict = publication.abandon(Ledger(store_at(root), pipelines.load(named).name), why)
+    verdict = steps.abandon(pipelines.load(named), root, why)
     if as_json:
         show_json({"batch": verdict.batch, "decision": verdict.decision, "why": str(verdict.why), "plan": verdict.plan})
     else:
@@ -142,6 +146,7 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "pipeline": plan.pipeline,
         "batch": plan.batch,
         "uri": ledger.uri(ledger.key("plans", plan.batch)),
+        "outcome": steps.outcome(ledger, plan),
         "records": plan.records,
         "ranges": [str(offsets) for offsets in plan.ranges()],
         "ran": _ran(Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))),

@@ -15,6 +15,7 @@ from coset.cli.ends import not_read
 from coset.cli.output import show_error
 from partitioning.documents.ledger import Ledger, Standing
 from partitioning.documents.stores import store_at
+from partitioning.model.figures import Figures, figures_of
 from partitioning.model.gaps import doubtful
 from partitioning.model.offsets import StreamPartition
 from partitioning.model.plan import Plan
@@ -90,6 +91,23 @@ def _of_attempt(whole: dict[str, str], last: Attempt) -> Iterator[str]:
     yield from _metric("batch_seconds", "How long the last published batch's task groups ran.", took, "seconds")
     cpu = [(whole, effort.cpu_milliseconds / 1000)] if effort and effort.cpu_milliseconds is not None else []
     yield from _metric("batch_cpu_seconds", "The CPU time that its tasks took, without Spark's own.", cpu, "seconds")
+    if not last.missing:
+        yield from _figures(whole, figures_of(last.plan, tuple(last.receipts.values())))
+
+
+def _figures(whole: dict[str, str], figures: Figures) -> Iterator[str]:
+    """What the last published batch read, left and wrote."""
+    for name, says, value, unit in (
+        ("batch_tasks", "How many tasks the last published batch had.", figures.tasks, ""),
+        ("batch_read_bytes", "The bytes of the files that it read.", figures.read_bytes, "bytes"),
+        ("batch_records_without_key", "Its records without a key.", figures.without_key, ""),
+        ("batch_rows", "The rows that it wrote to result tables.", figures.rows, ""),
+        ("batch_written_bytes", "The bytes that it wrote to result tables.", figures.row_bytes, "bytes"),
+        ("batch_state_rows", "The rows that it left for later batches.", figures.state, ""),
+        ("batch_skew_ratio", "The most records of a task, as a multiple of its stage's mean.", figures.skew, "ratio"),
+        ("batch_heaviest_key_ratio", "The share of the most frequent key.", figures.heaviest, "ratio"),
+    ):
+        yield from _metric(name, says, [] if value is None else [(whole, value)], unit)
 
 
 def _doubtful(whole: dict[str, str], published: Plan) -> Iterator[_Sample]:

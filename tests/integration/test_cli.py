@@ -115,6 +115,11 @@ def test_an_abandoned_batch_gives_its_records_to_the_next(landed: Store) -> None
     plan = json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"]
     assert (plan["batch"], [part["start"] for part in plan["streams"][0]["partitions"]]) == (1, [0] * 4)
     report = json.loads(coset("report", PIPELINE, "--batch", "0", "--json").stdout)
+    assert report["outcome"] == "given up"
+    assert coset("report", PIPELINE, "--batch", "0").stdout.startswith("## delays, batch 0: – given up\n")
+    assert coset("report", PIPELINE).stdout.startswith("## delays, batch 1: … not run\n")
+    (row,) = json.loads(landed.get("delays/docs/index.json") or b"")
+    assert (row["batch"], row["outcome"], row["summary"]) == (0, "given up", "the wrong groups")
     taken = report["verdict"].pop("taken")
     assert report["verdict"] == {"decision": "abandon", "attempt": 0, "why": "the wrong groups"}
     assert datetime.now(UTC) - datetime.fromisoformat(taken["at"]) < timedelta(minutes=5)
@@ -131,6 +136,9 @@ def test_a_batch_that_fails_twice_waits_is_planned_anew_and_what_it_left_is_remo
     for _ in range(2):
         refused(coset(*words), "refuses records without one", f"`coset replan {PIPELINE} --why '…'`")
     refused(coset(*words), "the batch waits, its checks fail in the same way", f"`coset run {PIPELINE} --again`")
+    assert coset("report", PIPELINE).stdout.startswith("## delays, batch 0: ✗ failed\n")
+    second = (tmp_path / "delays" / "batch-0-attempt-1.html").read_text()
+    assert "This is failure 2 in a row; the first attempt began 20" in second
     status = coset("status", PIPELINE).stdout
     assert "It waits: the checks of its last two attempts failed in the same way." in status
     assert f"Next: correct it, then `coset replan {PIPELINE} --why '…'`" in status
@@ -171,7 +179,27 @@ def test_run_publishes_batch_after_batch_and_then_has_nothing_to_do(landed: Stor
     status = json.loads(coset("status", PIPELINE, "--json").stdout)
     assert {each["lag"] for each in status["partitions"]} == {0}
     assert json.loads(coset("report", PIPELINE, "--json").stdout) == rest["batches"][0]
+    assert rest["batches"][0]["outcome"] == "proved"
+    _check_pages_to_send(tmp_path)
     assert json.loads(coset("plan", PIPELINE, "--json").stdout)["plan"] is None
+
+
+def _check_pages_to_send(docs: Path) -> None:
+    """What a week's report says, and the pages that stand alone."""
+    week = coset("report", PIPELINE, "--since", "1w", "--html", str(docs / "week.html")).stdout
+    assert "delays: 2 attempts in the last 1w, 2 proved" in week
+    assert week.count("✓ proved") == 2
+    rows = json.loads(coset("report", PIPELINE, "--since", "12h", "--json").stdout)
+    assert [(row["batch"], row["outcome"], row["records"]) for row in rows] == [(1, "proved", 60), (0, "proved", 80)]
+    assert f"Written: {docs / 'one.html'}\n" in coset("report", PIPELINE, "--html", str(docs / "one.html")).stdout
+    for name, shown in (("week", "✓ proved"), ("one", "delays: batch 1")):
+        page = (docs / f"{name}.html").read_text()
+        assert shown in page
+        assert "href=" not in page
+    refused(coset("report", PIPELINE, "--since", "yesterday"), "'yesterday' is no time to look back", "12h, 7d, 2w")
+    refused(
+        coset("report", PIPELINE, "--html", str(docs / "no" / "a.html")), "the page cannot be written", "name a file"
+    )
 
 
 def _check_times(outcome: dict[str, Any], docs: Path) -> None:
@@ -200,7 +228,7 @@ def test_of_spark_nothing_is_seen(master: str, landed: Store, spark_server: Spar
     command = [sys.executable, "-m", "coset.cli.main", "run", PIPELINE, "--docs", str(tmp_path)]
     done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("## delays, batch 0\n")
+    assert done.stdout.startswith("## delays, batch 0: ✓ proved\n")
     said = [line for line in done.stderr.splitlines() if not line.startswith("       group ")]
     assert sorted(line[:20].rstrip() for line in said) == sorted(
         f"ok     {name}" for name in ("plan", "run group 0", "run group 1", "audit", "check", "publish")

@@ -11,8 +11,8 @@ import pytest
 from coset.batches import steps
 from coset.batches.audit import audit, load
 from coset.batches.evidence import evidence
+from coset.reports.site import Site
 from expectations.checkpoint import judge
-from expectations.docs import Site
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.store import Store
 from partitioning.errors import Refused

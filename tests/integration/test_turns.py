@@ -159,4 +159,4 @@ def test_all_steps_that_are_listed_are_done_in_their_order_and_turn(
         run_batch(batch.ref, runner, tmp_path, show, show_page=pages.append)
     assert [name for name, _ in shown] == ["run group 0", "run group 1", "audit", "check", "publish", "weigh"]
     assert shown[-1][1] == [f"['{batch.ledger.key('turns', 0, 'weigh')}']"]
-    assert [page.partition("\n")[0] for page in pages] == ["## sums, batch 0"]
+    assert [page.partition("\n")[0] for page in pages] == ["## sums, batch 0: ✓ proved"]

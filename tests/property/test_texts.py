@@ -22,7 +22,8 @@ from markdown_it.token import Token
 from coset.batches.progress import PipelineProgress, Progress
 from coset.cli.metrics import metrics
 from coset.cli.output import progress, show, show_error, show_json, show_table, step
-from expectations.docs import Page, Site, publish, publish_comparison
+from coset.reports.site import Site
+from expectations.docs import Page, publish, publish_comparison
 from partitioning.documents.ledger import Standing
 from partitioning.errors import Finding, Refused
 from partitioning.kinds import Kind

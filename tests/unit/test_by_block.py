@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from coset.reports.site import Site
 from expectations import checkpoint
 from expectations.checkpoint import Judgement, judge
-from expectations.docs import Site
 from expectations.rows import Rows
 from tests.evidence import batch, evidence
 from tests.memory_store import MemoryStore

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from coset.reports.site import Site
 from expectations.checkpoint import user_expectations
-from expectations.docs import Site
 from partitioning.errors import Refused
 from partitioning.hashes import placement_hash
 from partitioning.model.takes import Fate

@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
+from coset.reports.site import Site
 from expectations.checkpoint import judge
-from expectations.docs import Site
 from partitioning.values import replace
 from tests.evidence import batch, evidence, judged
 from tests.memory_store import MemoryStore

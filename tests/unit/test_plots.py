@@ -12,15 +12,15 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coset.reports.plots import HEIGHT, WIDTH, Figure, Plot, plots, unusual, usual_from
+from coset.reports.site import Site
 from expectations.checkpoint import judge
-from expectations.docs import Site
-from expectations.plots import HEIGHT, WIDTH, Figure, Plot, plots, usual_from
-from partitioning.model.occasion import Effort
+from partitioning.model.occasion import Occasion
 from partitioning.values import replace
-from tests.evidence import batch, evidence, judged
+from tests.evidence import batch, evidence, judged, receipts
 from tests.memory_store import MemoryStore
 
-RECORDS = Figure("records", "Records", "{:,}")
+RECORDS = Figure("records", "Records", "{:,}".format)
 values = st.lists(st.none() | st.integers(0, 10**12), max_size=60)
 
 
@@ -101,12 +101,21 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     plan, seen = batch()
     site, found = Site(tmp_path, MemoryStore()), evidence(plan, seen)
     for number in range(7):
-        effort = Effort(1_795_514_400_000, 1_795_514_400_000 + (60_000 if number == 6 else 2_000), 1_500)
-        judge(replace(plan, batch=number), found, {}, attempt=0, site=site, effort=effort)
+        ran = Occasion(1_795_514_400_000, 1_795_514_400_000 + (60_000 if number == 6 else 2_000), "here")
+        done = receipts(plan, seen, ran)
+        judge(replace(plan, batch=number), found, {}, attempt=0, site=site, receipts=done)
     judged(replace(plan, batch=7), seen[1:], site=site)
     text = (tmp_path / "delays" / "index.html").read_text()
     drawings = [ElementTree.fromstring(each) for each in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == ["Records", "Took", "CPU"]
+    assert [each.attrib["aria-label"].partition(" of ")[0] for each in drawings] == [
+        "Records",
+        "Took",
+        "CPU",
+        "Read",
+        "Without a key",
+        "Tasks",
+        "Largest task / mean",
+    ]
     titles = [[title.text or "" for title in each.iter("title")] for each in drawings]
     records = json.loads(site.store.get("delays/docs/index.json") or b"")[-1]["records"]
     assert titles[0][:7] == [f"Batch {number}: {records:,}" for number in range(7)]
@@ -116,3 +125,23 @@ def test_the_index_plots_what_its_table_says(tmp_path: Path) -> None:
     assert links == [f"batch-{number}-attempt-0.html" for number in range(8)]
     assert text.count("60.0 s") == 4  # the point's title and label, the most, the table
     assert "2026-11-24 10:00:00 UTC" in text
+    late = (tmp_path / "delays" / "batch-6-attempt-0.html").read_text()
+    assert "Took: 60.0 s; usual is 1.8 s to 2.2 s." in late
+    assert "usual is" not in (tmp_path / "delays" / "batch-5-attempt-0.html").read_text()
+
+
+def test_a_changed_number_of_tasks_is_marked_where_it_begins() -> None:
+    shapes = ["s: cogroup, 4", "s: cogroup, 4", None, "s: tasks(8), 8", "s: tasks(8), 8"]
+    plot = Plot.of(RECORDS, [{"batch": n, "records": 5, "shape": shape} for n, shape in enumerate(shapes)])
+    assert plot is not None
+    assert plot.changes == ((plot.points[3].x, "s: tasks(8), 8"),)
+
+
+@given(values)
+def test_what_is_said_to_be_unusual_is_drawn_so(values: list[int | None]) -> None:
+    plot = Plot.of(RECORDS, rows(*values))
+    for point in plot.points if plot else ():
+        number = point.row["batch"]
+        said = list(unusual(rows(*values)[:number], point.row))
+        assert bool(said) == point.unusual
+        assert all(f"Records: {point.text}; usual is " in each for each in said)

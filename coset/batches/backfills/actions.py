@@ -35,8 +35,10 @@ from coset.batches.ref import BatchRef
 from coset.batches.runners.runner import Runner
 from coset.batches.sweeping import STATES_KEPT, LeftOver, sweep
 from coset.batches.tables.held import not_exchangeable
+from coset.reports import batch_index
+from coset.reports.site import Site
 from coset.sources.pinned import not_as_planned
-from expectations.docs import Site, publish_comparison
+from expectations.docs import publish_comparison
 from partitioning import commands
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
@@ -293,12 +295,13 @@ def swap(
                 about(approved=approved),
             )
         )
-    return turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now())
+    return _turned(store, backfill, turn(store, backfill, found, SwapKind.SWAP, who=who or _who(), why=why, at=_now()))
 
 
 def undo(store: Store, backfill: Backfill, why: str, who: str = "") -> Swapped:
     """Let readers see the rows that there were before. Raises as `swaps.turn`."""
-    return turn(store, backfill, _compared(store, backfill), SwapKind.UNDO, who=who or _who(), why=why, at=_now())
+    found = _compared(store, backfill)
+    return _turned(store, backfill, turn(store, backfill, found, SwapKind.UNDO, who=who or _who(), why=why, at=_now()))
 
 
 def pause(store: Store, backfill: Backfill, why: str) -> None:
@@ -313,6 +316,13 @@ def cancel(pipeline: Pipeline, store: Store, backfill: Backfill, why: str) -> Le
     """
     swaps.cancel(store, backfill, who=_who(), why=why, at=_now())
     return sweep(pipeline, store)
+
+
+def _turned(store: Store, backfill: Backfill, swapped: Swapped) -> Swapped:
+    """Say in the Data Docs whose rows readers see now."""
+    exchanged = in_force(store, backfill.pipeline).exchanged()
+    batch_index.exchange(store, backfill.pipeline, backfill.batches, exchanged)
+    return swapped
 
 
 def _compared(store: Store, backfill: Backfill) -> Comparison:

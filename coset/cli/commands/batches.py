@@ -256,12 +256,23 @@ def report(
     store: StoreRoot = None,
     batch: BatchNumber = None,
     docs: Docs = Path(".coset/docs"),
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Instead: all attempts of the last 12h, 7d or 2w.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", dir_okay=False, help="Write it to this file too, as one page to send.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the outcome of a batch: of --batch, or of the newest."""
+    """Show the outcome of a batch: of --batch, or of the newest; or with --since how the last days went."""
+    if since is not None:
+        from coset.cli import reports
+
+        reports.show_since(pipeline, root_of(store), since, html, as_json=as_json)
+        return
     from coset.cli import batches
 
-    batches.report(pipeline, root_of(store), batch, docs, as_json=as_json)
+    batches.report(pipeline, root_of(store), batch, docs, html, as_json=as_json)
 
 
 @app.command(cls=Command)

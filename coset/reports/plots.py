@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
+
+from partitioning.sections import size
 
 WIDTH, HEIGHT = 720, 110
 # What is usual is learned from so many attempts before, at least from the fewest.
@@ -19,19 +22,30 @@ class Figure:
 
     name: str
     title: str
-    form: str
+    form: Callable[[Any], str]
 
     def text(self, row: Mapping[str, Any]) -> str:
         """A row's value for people."""
         value = row.get(self.name)
-        return "–" if value is None else self.form.format(value)
+        return "–" if value is None else self.form(value)
 
+
+_COUNT, _SECONDS = "{:,}".format, "{:,.1f} s".format
 
 FIGURES = (
-    Figure("records", "Records", "{:,}"),
-    Figure("seconds", "Took", "{:,.1f} s"),
-    Figure("cpu_seconds", "CPU", "{:,.1f} s"),
-    Figure("moved", "Records moved", "{:,}"),
+    Figure("records", "Records", _COUNT),
+    Figure("seconds", "Took", _SECONDS),
+    Figure("cpu_seconds", "CPU", _SECONDS),
+    Figure("read_bytes", "Read", size),
+    Figure("moved", "Records moved", _COUNT),
+    Figure("rows", "Rows written", _COUNT),
+    Figure("row_bytes", "Written", size),
+    Figure("state", "Rows of state left", _COUNT),
+    Figure("without_key", "Without a key", _COUNT),
+    Figure("missing", "Missing offsets", _COUNT),
+    Figure("tasks", "Tasks", _COUNT),
+    Figure("skew", "Largest task / mean", "{:.2f}".format),
+    Figure("heaviest", "Heaviest key", "{:.1%}".format),
 )
 
 
@@ -49,12 +63,14 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Plot:
     """A figure's points, oldest first. `bands` are outlines of areas, each as the points of a polygon: what was usual,
-    wherever that is known without a gap."""
+    wherever that is known without a gap. `changes` says where the schemes or numbers of tasks became others, and
+    what they are from there on."""
 
     figure: Figure
     points: tuple[Point, ...]
     bands: tuple[str, ...]
     most: str
+    changes: tuple[tuple[float, str], ...] = ()
 
     @classmethod
     def of(cls, figure: Figure, rows: Sequence[Mapping[str, Any]]) -> Plot | None:
@@ -85,7 +101,9 @@ class Plot:
             elif lower:
                 bands.append(" ".join([*lower, *reversed(upper)]))
                 lower, upper = [], []
-        return cls(figure, tuple(points), tuple(bands), figure.form.format(most))
+        shapes = [(place, row["shape"]) for place, row in enumerate(rows) if row.get("shape")]
+        changes = tuple((x(place), shape) for (_, old), (place, shape) in pairwise(shapes) if old != shape)
+        return cls(figure, tuple(points), tuple(bands), figure.form(most), changes)
 
 
 def usual_from(before: Sequence[float | None]) -> tuple[float, float] | None:
@@ -108,3 +126,12 @@ def plots(rows: Sequence[Mapping[str, Any]]) -> list[Plot]:
     """The plots of an index whose rows come newest first."""
     oldest_first = list(reversed(rows))
     return [plot for figure in FIGURES if (plot := Plot.of(figure, oldest_first)) is not None]
+
+
+def unusual(before: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each figure of a row that is outside of what is usual after the rows before it, oldest first."""
+    for figure in FIGURES:
+        usual, value = usual_from([each.get(figure.name) for each in before]), row.get(figure.name)
+        if usual is not None and value is not None and not usual[0] <= value <= usual[1]:
+            low, high = (figure.form(type(value)(bound)) for bound in usual)
+            yield f"{figure.title}: {figure.text(row)}; usual is {low} to {high}."

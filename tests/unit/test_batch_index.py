@@ -1,0 +1,184 @@
+"""The history of a pipeline and the overview of all: what became of attempts, since when, and what comes first."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coset.reports.batch_index import add, exchange, give_up, page_of, rows_since, since
+from coset.reports.site import Site, listed, outcome
+from partitioning.documents.store import Store
+from partitioning.model.outcome import Outcome
+from tests.memory_store import MemoryStore
+
+
+def row(batch: int, attempt: int = 0, *, proved: bool = True, records: int = 10, day: int = 1) -> dict[str, Any]:
+    return {
+        "batch": batch,
+        "attempt": attempt,
+        "success": proved,
+        "outcome": Outcome.PROVED if proved else Outcome.FAILED,
+        "summary": f"of {batch}",
+        "page": f"batch-{batch}-attempt-{attempt}.html",
+        "began": f"2026-11-{day:02} 10:00:00 UTC",
+        "records": records,
+    }
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, MemoryStore())
+
+
+def seed(site: Site, rows: list[dict[str, Any]]) -> None:
+    """Let the index have these rows; the next one that is added deals the older of them into lists."""
+    site.store.put("delays/docs/index.json", json.dumps(rows[::-1]).encode())
+
+
+def page(store: Store, key: str) -> str:
+    return (store.get(key) or b"").decode()
+
+
+def outcomes(store: Store, pipeline: str = "delays", name: str = "index") -> dict[tuple[int, int], Outcome]:
+    return {(each["batch"], each["attempt"]): outcome(each) for each in listed(store, pipeline, name)}
+
+
+def test_a_failure_says_since_when_and_what_was_proved_last() -> None:
+    before = [row(8, 1, proved=False, day=4), row(8, 0, proved=False, day=3), row(7, day=2), row(6)]
+    assert list(since(before, row(8, 2, proved=False, day=5))) == [
+        "This is failure 3 in a row; the first attempt began 2026-11-03 10:00:00 UTC.",
+        "The last batch that was proved is batch 7, 2026-11-02 10:00:00 UTC.",
+    ]
+    assert list(since(before, row(8, 2))) == []
+    assert list(since([], row(0, proved=False))) == []
+    assert list(since([row(7)], row(8, proved=False))) == [
+        "The last batch that was proved is batch 7, 2026-11-01 10:00:00 UTC."
+    ]
+
+
+def test_what_is_usual_is_learned_from_what_was_proved() -> None:
+    before = [row(9, 0, proved=False, records=900), *(row(number) for number in range(8, -1, -1))]
+    assert list(since(before, row(9, 1, records=900))) == ["Records: 900; usual is 9 to 11."]
+    assert list(since(before, row(9, 1, records=10))) == []
+
+
+def test_what_is_said_of_an_attempt_does_not_look_at_later_ones() -> None:
+    later = [row(5, proved=False), *(row(number) for number in range(4, -1, -1))]
+    assert list(since(later, row(3, 1, proved=False))) == [
+        "The last batch that was proved is batch 3, 2026-11-01 10:00:00 UTC."
+    ]
+
+
+def test_a_batch_that_was_given_up_says_why(site: Site) -> None:
+    add(site, "delays", row(0, proved=False))
+    give_up(site.store, "delays", 0, 1, "the <shop> closed", "2026-11-02 10:00:00 UTC")
+    assert outcomes(site.store) == {(0, 1): Outcome.GIVEN_UP, (0, 0): Outcome.FAILED}
+    text = page(site.store, "delays/docs/index.html")
+    assert "– given up" in text
+    assert "the &lt;shop&gt; closed" in text
+    # What has no page has no link.
+    assert 'href=""' not in text
+    assert "given up" not in (site.folder or Path()).joinpath("delays", "index.html").read_text()
+    add(site, "delays", row(1))
+    assert "given up" in (site.folder or Path()).joinpath("delays", "index.html").read_text()
+
+
+def test_batches_that_a_backfill_replaced_say_so_until_it_is_taken_back(site: Site) -> None:
+    seed(site, [row(number) for number in range(250)])
+    add(site, "delays", row(250, proved=False))
+    exchange(site.store, "delays", [3, 4, 249, 250], [3, 249, 250])
+    assert outcomes(site.store, name="batches-0")[3, 0] is Outcome.BACKFILLED
+    assert outcomes(site.store, name="batches-0")[4, 0] is Outcome.PROVED
+    assert outcomes(site.store)[249, 0] is Outcome.BACKFILLED
+    assert outcomes(site.store)[250, 0] is Outcome.FAILED
+    assert "↺ backfilled" in page(site.store, "delays/docs/batches-0.html")
+    exchange(site.store, "delays", [3, 4, 249, 250], [])
+    assert set(outcomes(site.store, name="batches-0").values()) == {Outcome.PROVED}
+    assert "↺" not in page(site.store, "delays/docs/batches-0.html")
+
+
+def test_rows_of_a_time_come_from_as_many_lists_as_they_need(site: Site) -> None:
+    seed(site, [row(number, day=1 + number // 40) for number in range(319)])
+    add(site, "delays", row(319, day=8))
+    assert rows_since(site.store, "delays", "2026-11-08 10:00:01 UTC") == []
+    for day, first in ((1, 0), (3, 80), (8, 280)):
+        found = rows_since(site.store, "delays", f"2026-11-{day:02} 10:00:00 UTC")
+        assert [each["batch"] for each in found] == list(range(319, first - 1, -1))
+
+
+def test_a_page_to_send_leads_nowhere(site: Site) -> None:
+    for number in range(7):
+        add(site, "delays", row(number))
+    text = page_of(site.store, "delays", listed(site.store, "delays", "index"), "the last 7d")
+    assert "href=" not in text
+    assert "<h1>delays: the last 7d</h1>" in text
+    assert text.count("<tr>") == 8
+
+
+def test_the_overview_has_what_is_not_proved_first_and_then_the_oldest(site: Site) -> None:
+    add(site, "calm", row(4, day=9))
+    add(site, "quiet", row(2, day=2))
+    add(site, "broken", row(0, day=3))
+    add(site, "broken", row(1, proved=False, day=8))
+    for text, link in (
+        (page(site.store, "docs/index.html"), "../{}/docs/index.html"),
+        ((site.folder or Path()).joinpath("index.html").read_text(), "{}/index.html"),
+    ):
+        assert re.findall(r'<a href="([^"]+)"', text) == [link.format(name) for name in ("broken", "quiet", "calm")]
+        assert "batch 0, 2026-11-03 10:00:00 UTC" in text
+        assert "✗ failed" in text
+    # A backfill's ledger is no pipeline.
+    add(site, "calm.backfill-0", row(4))
+    assert "calm.backfill-0" not in page(site.store, "docs/index.html")
+
+
+def test_another_machine_links_in_its_folder_what_is_there(site: Site, tmp_path: Path) -> None:
+    add(site, "delays", row(0))
+    other = Site(tmp_path / "other", site.store)
+    add(other, "planes", row(0))
+    text = (tmp_path / "other" / "index.html").read_text()
+    assert re.findall(r'<a href="([^"]+)"', text) == ["planes/index.html"]
+    assert "delays" in text
+
+
+def test_what_one_more_batch_reads_and_writes_does_not_grow() -> None:
+    moved = []
+    for before in (450, 9_950):
+        site = Site(None, store := Counting())
+        seed(site, [row(number) for number in range(before)])
+        add(site, "delays", row(before))
+        store.moved.clear()
+        for number in range(before + 1, before + 4):
+            add(site, "delays", row(number))
+        moved.append(sum(store.moved))
+    # The names of more lists, and longer numbers, are a little more.
+    assert moved[1] <= 1.3 * moved[0]
+
+
+class Counting(MemoryStore):
+    """A store that notes the size of each object that is read or written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moved = list[int]()
+
+    def get(self, key: str) -> bytes | None:
+        found = super().get(key)
+        self.moved.append(len(found or b""))
+        return found
+
+    def put(self, key: str, data: bytes) -> None:
+        self.moved.append(len(data))
+        super().put(key, data)
+
+
+def test_rows_of_earlier_versions_only_say_whether_they_were_proved() -> None:
+    old = [{"batch": n, "attempt": 0, "success": n == 1, "summary": "", "page": f"{n}.html"} for n in (1, 0)]
+    store = MemoryStore()
+    store.put("delays/docs/index.json", json.dumps(old).encode())
+    add(Site(None, store), "delays", row(2))
+    assert list(outcomes(store).values()) == [Outcome.PROVED, Outcome.PROVED, Outcome.FAILED]
