@@ -9,7 +9,6 @@ import pandas as pd
 
 from partitioning.model.plan import Plan
 from partitioning.model.reading import read_together
-from partitioning.model.streams import Sparse
 from partitioning.sections import many
 
 
@@ -40,7 +39,7 @@ def not_proved(plan: Plan, tables: pd.DataFrame, gaps: pd.DataFrame, produced: p
 
 def _by_its_readers(plan: Plan) -> Iterator[str]:
     """If only readers know the offsets, there is nothing else to compare them with."""
-    if by_readers := sorted(stream.name for stream in plan.streams if isinstance(stream.declared.sparse, Sparse)):
+    if by_readers := sorted(stream.name for stream in plan.streams if stream.declared.may_lack_offsets):
         yield (
             f"Which offsets of {', '.join(by_readers)} have a record is what those say who read them: there is nothing "
             "else to hold it against."

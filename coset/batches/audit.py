@@ -54,7 +54,7 @@ from partitioning.model.receipt import (
     range_digest,
     records_by_readers,
 )
-from partitioning.model.streams import NullKeys, Sparse
+from partitioning.model.streams import NullKeys
 
 # Great Expectations judges small tables: more keys than this are compared here and the worst are shown to it.
 KEYS_JUDGED = 50_000
@@ -204,7 +204,7 @@ def _expected(plan: Plan, left: Left, read: Input) -> Iterator[_Expected]:
             stream = plan.stream(read.name)
             for planned in (stream.partitions[number] for number in read.numbers):
                 place = read.name, planned.partition, stream.declared.table, read.null_keys
-                digest = None if isinstance(stream.declared.sparse, Sparse) else _digest(plan, stream, planned)
+                digest = None if stream.declared.may_lack_offsets else _digest(plan, stream, planned)
                 records = planned.records if stream.declared.counted_by_plan else None
                 yield _Expected(*place, planned.start, planned.end, records, digest)
         case ExchangeInput() | ResultInput() | StateInput():

@@ -59,7 +59,7 @@ def gaps(
             hole = OffsetRange(partition, start, file.start)
             yield Gap(hole, len(hole), explained(stream, hole, losses, files[max(0, place - 1) : place + 1]))
         if file.missing:
-            who = Explained.FOOTER if isinstance(stream.sparse, Sparse) else Explained.NOBODY
+            who = Explained.FOOTER if stream.may_lack_offsets else Explained.NOBODY
             yield Gap(OffsetRange(partition, file.start, file.end), file.missing, who, file.path)
         start = max(start, file.end)
 

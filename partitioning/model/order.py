@@ -22,7 +22,7 @@ from partitioning.model.plan import (
     StreamInput,
     TaskRef,
 )
-from partitioning.model.streams import Column, NullKeys, Sparse, Stream
+from partitioning.model.streams import Column, NullKeys, Stream
 from partitioning.model.takes import Task
 from partitioning.values import Document, Value, replace
 
@@ -76,7 +76,7 @@ class OrderedStream(_Ordered, frozen=True, tag="stream", tag_field="kind"):
     @property
     def sparse(self) -> bool:
         """Whether any number of offsets may be missing, so that only its readers know which ones exist."""
-        return isinstance(self.declared.sparse, Sparse)
+        return self.declared.may_lack_offsets
 
     @property
     def table(self) -> bool:

@@ -150,6 +150,11 @@ class Stream(Value, frozen=True):
         return self.format or Format.PARQUET
 
     @property
+    def may_lack_offsets(self) -> bool:
+        """Whether offsets may have no record, so that only readers know which have one."""
+        return isinstance(self.sparse, Sparse)
+
+    @property
     def counted_by_plan(self) -> bool:
         """Whether the plan knows how many records a range has. For a broker, only the reader finds out."""
         match self.origin:
