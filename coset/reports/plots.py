@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ FIGURES = (
     Figure("missing", "Missing offsets", _COUNT),
     Figure("tasks", "Tasks", _COUNT),
     Figure("skew", "Largest task / mean", "{:.2f}".format),
-    Figure("heaviest", "Heaviest key", "{:.1%}".format),
+    Figure("heaviest", "Heaviest key", lambda share: f"{share:.1%}" if share else "none"),
 )
 
 
@@ -133,5 +134,6 @@ def unusual(before: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Iter
     for figure in FIGURES:
         usual, value = usual_from([each.get(figure.name) for each in before]), row.get(figure.name)
         if usual is not None and value is not None and not usual[0] <= value <= usual[1]:
-            low, high = (figure.form(type(value)(bound)) for bound in usual)
-            yield f"{figure.title}: {figure.text(row)}; usual is {low} to {high}."
+            whole = math.ceil(usual[0]), math.floor(usual[1])
+            low, high = map(figure.form, whole if isinstance(value, int) and whole[0] <= whole[1] else usual)
+            yield f"{figure.title}: {figure.text(row)}; usual is {low}" + (f" to {high}." if high != low else ".")
