@@ -130,10 +130,12 @@ def plots(rows: Sequence[Mapping[str, Any]]) -> list[Plot]:
 
 
 def unusual(before: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each figure of a row that is outside of what is usual after the rows before it, oldest first."""
+    """A sentence for each figure of a row that is outside of what is usual after the rows before it, oldest first, by
+    more than can be seen."""
     for figure in FIGURES:
         usual, value = usual_from([each.get(figure.name) for each in before]), row.get(figure.name)
         if usual is not None and value is not None and not usual[0] <= value <= usual[1]:
             whole = math.ceil(usual[0]), math.floor(usual[1])
             low, high = map(figure.form, whole if isinstance(value, int) and whole[0] <= whole[1] else usual)
-            yield f"{figure.title}: {figure.text(row)}; usual is {low}" + (f" to {high}." if high != low else ".")
+            if figure.text(row) not in (low, high):
+                yield f"{figure.title}: {figure.text(row)}; usual is {low}" + (f" to {high}." if high != low else ".")

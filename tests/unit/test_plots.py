@@ -145,3 +145,9 @@ def test_what_is_said_to_be_unusual_is_drawn_so(values: list[int | None]) -> Non
         said = list(unusual(rows(*values)[:number], point.row))
         assert bool(said) == point.unusual
         assert all(f"Records: {point.text}; usual is " in each for each in said)
+
+
+def test_what_is_outside_by_less_than_can_be_seen_is_not_said() -> None:
+    before: list[dict[str, float | None]] = [{"batch": number, "seconds": 2.0} for number in range(9)]
+    assert list(unusual(before, {"batch": 9, "seconds": 2.21})) == []
+    assert list(unusual(before, {"batch": 9, "seconds": 2.26})) == ["Took: 2.3 s; usual is 1.8 s to 2.2 s."]
