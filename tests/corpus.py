@@ -34,6 +34,7 @@ from partitioning.model.backfill import (
     TableComparison,
 )
 from partitioning.model.failure import Failed, Failure
+from partitioning.model.incident import Incidents, Passed, Severity, Stopped, Teller, Trouble
 from partitioning.model.occasion import Occasion
 from partitioning.model.offsets import OffsetRange, StreamPartition
 from partitioning.model.order import order_of
@@ -136,6 +137,7 @@ def documents() -> Mapping[str, Document]:
             *("root", "made anew", "2026-11-23T12:30:00+00:00"),
         ),
         "failure": Failure(identity, 0, failed),
+        "incidents": _incidents(),
         "locality": GroupLocality(0, "host-1", (task, TaskRef("views+clicks", 1))),
     }
 
@@ -146,6 +148,19 @@ def remembering(before: Plan) -> Plan:
     pipeline.stream("views", key="ad", partitions=2).select("seconds", name="seen").write("seen")
     plan = _planned(pipeline, {"views": (60, 70)}, published=before)
     return replace(plan, forgotten=(FORGOTTEN,))
+
+
+def _incidents() -> Incidents:
+    """Two that are open, one of them is told, and one that has ended."""
+    gone = Finding(Kind.FILE_GONE, "it is gone", "s3://landing/a", ("restore it, or ", Replan("ads")), about(batch=0))
+    proof = Finding(Kind.PROOF, "a key lies elsewhere", "batch 1 of ads", "see the report")
+    teller = Teller("worker-3", 4711, 1_795_514_000_000, 1_795_514_500_000)
+    at, page = 1_795_514_400_000, "ads/docs/batch-1-attempt-0.html"
+    first = Incidents("ads").after(Stopped(Trouble.of([gone]), at, "ana"), "a").after(Passed(at + 1, 0), "b")
+    second = first.after(Stopped(Trouble.of([proof, proof]), at + 2, "ana", 1, page), "c")
+    late = Stopped(Trouble(("late",), "nothing is published", "ads", "look"), at + 3, severity=Severity.WARNING)
+    both = second.claimed(teller, lambda _: False, "d").after(late, "e")
+    return replace(both, ended=first.ended)
 
 
 def _comparison() -> Comparison:

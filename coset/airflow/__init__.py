@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coset.airflow.backfill_dag import coset_backfill_dag, coset_undo_dag
     from coset.airflow.batch_dag import coset_dag
+    from coset.airflow.notifier import CosetNotifier, late
     from coset.airflow.places import Place
 
-__all__ = ["Place", "coset_backfill_dag", "coset_dag", "coset_undo_dag"]
+__all__ = ["CosetNotifier", "Place", "coset_backfill_dag", "coset_dag", "coset_undo_dag", "late"]
 
 _WHERE = {
+    "CosetNotifier": "notifier",
     "Place": "places",
     "coset_backfill_dag": "backfill_dag",
     "coset_dag": "batch_dag",
     "coset_undo_dag": "backfill_dag",
+    "late": "notifier",
 }
 
 

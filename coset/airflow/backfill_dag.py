@@ -19,6 +19,7 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 from coset.airflow.batch_dag import (
     ANYWHERE,
     BACKFILL,
+    TOLD,
     batch_tasks,
     check_waves,
     docs_folder,
@@ -26,11 +27,12 @@ from coset.airflow.batch_dag import (
     groups_given,
     plan_params,
     planned_as,
-    store_root,
 )
 from coset.airflow.hours_sensor import HoursSensor
+from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.places import Places
 from coset.airflow.shown import remember, say, say_page
+from coset.airflow.task_group import store_root
 from coset.batches import steps
 from coset.batches.backfills.pacing.hours import Hours
 from coset.batches.step_list import PLAN, steps_of
@@ -56,20 +58,22 @@ def coset_backfill_dag(
     places: Places = ANYWHERE,
     groups_at_once: int | None = None,
     window: str | None = None,
+    notify: CosetNotifier | None = TOLD,
     **dag_kwargs: Any,
 ) -> DAG:
     """The DAG `<pipeline>_backfill`, started by its form; the settings are what a run uses unless the form says more.
 
     At most `groups_at_once` task groups run at once, in all runs of the DAG. A batch begins in the hours of the
     `window` only, such as 22:00-06:00 Europe/Berlin; which these are is said there, UTC if not.
-    Places and workers are as for `coset_dag`. Other arguments go to Airflow's DAG.
+    Places, workers and `notify` are as for `coset_dag`. Other arguments go to Airflow's DAG.
     """
     remember(pipeline)
+    callbacks = notify.callbacks(Watched.of(pipeline, backfills=True), "swap") if notify else {}
     with DAG(
         f"{pipeline.name}{BACKFILL}",
         schedule=None,
         params=_params(settings),
-        default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
+        default_args=with_callbacks(_DEFAULTS | dag_kwargs.pop("default_args", {}), callbacks),
         tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:

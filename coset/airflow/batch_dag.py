@@ -15,13 +15,15 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
+from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
 from coset.airflow.places import Places, placed
 from coset.airflow.shown import remember, say, say_page, shown
-from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
+from coset.airflow.task_group import TaskGroupOperator, failure, store_root, until_printed
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.step_list import (
     PLAN,
+    PUBLISH,
     BatchStep,
     OfBatch,
     OfPipeline,
@@ -46,6 +48,8 @@ _LABEL = "{{ task.name }}"
 # Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
 LIVE_PRIORITY = 100
 ANYWHERE: Places = {}
+# Somebody is told where COSET_NOTIFY says whom.
+TOLD = CosetNotifier()
 _TRIGGERS = {
     Trigger.ALL_SUCCEEDED: TriggerRule.ALL_SUCCESS,
     Trigger.ONE_SUCCEEDED_NONE_FAILED: TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
@@ -59,25 +63,27 @@ def coset_dag(
     settings: Settings = DEFAULTS,
     places: Places = ANYWHERE,
     clean: bool = False,
+    notify: CosetNotifier | None = TOLD,
     **dag_kwargs: Any,
 ) -> DAG:
     """The DAG of `pipeline`; the settings are what a run uses unless its form says otherwise.
 
     With `places` a task group runs where it ran last, if that is one of them. With `clean` the last task removes the
-    files that no verdict names.
+    files that no verdict names. `notify` has somebody told if a run fails, and when that has ended.
 
     Workers need COSET_STORE, the store's root, the AWS environment variables and the connection
     `spark_default`; COSET_DOCS names the folder of the Data Docs. Other arguments go to Airflow's DAG.
     """
     remember(pipeline)
-    defaults = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": LIVE_PRIORITY}
+    defaults: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=30), "priority_weight": LIVE_PRIORITY}
+    callbacks = notify.callbacks(Watched.of(pipeline), PUBLISH, PLAN.name) if notify else {}
     with DAG(
         pipeline.name,
         schedule=schedule,
         catchup=False,
         max_active_runs=1,
         params=_params(settings),
-        default_args=defaults | dag_kwargs.pop("default_args", {}),
+        default_args=with_callbacks(defaults | dag_kwargs.pop("default_args", {}), callbacks),
         tags=["coset", *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
@@ -284,21 +290,6 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:
     return planned_as(params, settings, limit=params["limit"], take_away=params["take_away"] or ())
-
-
-def store_root() -> str:
-    """The root of the worker's store. Raises Refused if the environment names none."""
-    root = os.environ.get("COSET_STORE")
-    if not root:
-        raise Refused(
-            Finding(
-                Kind.STORE_UNNAMED,
-                "no store is named",
-                "environment variable COSET_STORE",
-                "set it, as COSET_STORE=s3://coset",
-            )
-        )
-    return root
 
 
 def docs_folder() -> Path:

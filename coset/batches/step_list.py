@@ -85,6 +85,8 @@ class BatchStep:
     batches: Batches = Batches.ALL
 
 
+# The name of the step after which a batch is published.
+PUBLISH = "publish"
 PLAN = BatchStep("plan", "Plan the next batch, or take up the open one.", Planning())
 STEPS = (
     PLAN,
@@ -102,7 +104,7 @@ STEPS = (
         OfBatch(lambda batch, around: steps.check(batch, around.docs), turn="check"),
     ),
     BatchStep(
-        "publish",
+        PUBLISH,
         "Make rows and offsets visible together.",
         OfBatch(lambda batch, _: steps.publish(batch)),
         batches=Batches.LIVE,

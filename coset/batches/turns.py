@@ -48,17 +48,12 @@ class Turn(Document, frozen=True):
     @classmethod
     def of_this_process(cls) -> Turn:
         """A new one."""
-        return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid(), _started(os.getpid()))
+        return cls(uuid.uuid4().hex, socket.gethostname(), os.getpid(), started_at(os.getpid()))
 
     @property
     def ended(self) -> bool:
         """Whether its process is known to have ended, as it can be on its own host."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            return _started(self.process) != self.started
-        except psutil.NoSuchProcess:
-            return True
+        return has_ended(self.host, self.process, self.started)
 
 
 class Turns:
@@ -129,5 +124,16 @@ class Turns:
                 self._ledger.store.put(key, encode(turn))
 
 
-def _started(process: int) -> int:
+def has_ended(host: str, process: int, started: int) -> bool:
+    """Whether a process that started then is known to have ended, as it can be on its own host."""
+    if host != socket.gethostname():
+        return False
+    try:
+        return started_at(process) != started
+    except psutil.NoSuchProcess:
+        return True
+
+
+def started_at(process: int) -> int:
+    """When a process started, in milliseconds since 1970."""
     return int(psutil.Process(process).create_time() * 1000)

@@ -17,6 +17,8 @@ from coset.batches.runners.runner import Runner
 from coset.batches.step_list import PLAN
 from coset.batches.sweeping import left_over, sweep
 from coset.batches.tables import compaction
+from coset.batches.telling import from_environment
+from coset.batches.watch import Watch
 from coset.cli import pipelines, plans
 from coset.cli.output import check_reason, console, say, show, show_json, show_page, step
 from partitioning.authoring.pipeline import Pipeline
@@ -45,12 +47,15 @@ def run(named: str, root: str, options: RunOptions, *, until_done: bool, as_json
     """Run the next batch, or all until nothing is left; print each one's report."""
     pipeline, done = pipelines.load(named), list[dict[str, Any]]()
     sentence = ""
-    with options.runner as runner:
+    watch = Watch(pipeline.name, pipeline.owner, root, from_environment(), pipelines.shown(), _told)
+    with watch.over(), options.runner as runner:
         while not done or until_done:
             ref, sentence = _plan(pipeline, root, options)
             if ref is None:
+                watch.passed(published=False)
                 break
             run_batch(ref, runner, options.docs, step, show_page=None if as_json else _show_report)
+            watch.passed(published=True)
             done.append(_outcome(*ref.load()))
     if as_json:
         show_json({"sentence": sentence, "batches": done})
@@ -123,6 +128,10 @@ def compact(named: str, root: str, keep_days: int, *, across: bool, as_json: boo
         show_json([asdict(table) for table in compacted])
     else:
         show(*(map(str, compacted) if compacted else ["Nothing to compact: no table is there yet"]))
+
+
+def _told(sentence: str) -> None:
+    say(console(stderr=True), sentence)
 
 
 def _show_report(page: str) -> None:

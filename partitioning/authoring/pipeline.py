@@ -49,11 +49,13 @@ class Pipeline:
         scheme: str | None = None,
         schemes: Mapping[str, str] | None = None,
         partitioners: Mapping[str, PartitionerRef | str] | None = None,
+        owner: str = "",
     ) -> None:
         """`source` is the default source of the streams: `s3://…`, `kafka://…` or a folder's path.
 
         `scheme` applies to all stages. `schemes` and `partitioners` apply to one, by its name or that of a step in it.
-        A batch's settings override them. Raises Refused, with all findings.
+        A batch's settings override them. `owner` is whom messages and pages name if the pipeline fails; plans do not.
+        Raises Refused, with all findings.
         """
         findings: list[Finding] = []
         if name == "tables":
@@ -73,6 +75,7 @@ class Pipeline:
                 )
             )
         self.name = _read(findings, check_name, name, "pipeline")
+        self.owner = owner
         self.source = address_of(fspath(source))
         self.scheme = _read(findings, Scheme.parse, scheme) if scheme else None
         self.schemes = {step: _read(findings, Scheme.parse, text) for step, text in (schemes or {}).items()}

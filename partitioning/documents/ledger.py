@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from partitioning.commands import Status
 from partitioning.documents.document import decode, digest, encode, pack, unpack
-from partitioning.documents.numbered import numbered
+from partitioning.documents.numbered import last_from, numbered
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Conflict, Finding, Refused, about
@@ -238,22 +238,12 @@ class Ledger:
         pattern = re.compile(re.escape(f"{self.pipeline}/plans/") + r"([0-9]+)\.json\.gz")
         listed = [pattern.fullmatch(entry.key) for entry in self.store.list(f"{self.pipeline}/plans/", _LISTED)]
         hint = max((int(match[1]) for match in listed if match), default=-1)
-        newest = self._last_from(hint)
+        newest = last_from(hint, self.has_plan)
         if len(listed) == _LISTED:
             for beyond in _BEYOND_A_HOLE:
                 if self.has_plan(newest + beyond):
-                    newest = self._last_from(newest + beyond)
+                    newest = last_from(newest + beyond, self.has_plan)
         return newest if newest >= 0 else None
-
-    def _last_from(self, batch: int) -> int:
-        """The last plan of those that follow this one without a hole, found by doubling and then halving the steps."""
-        step = 1
-        while self.has_plan(batch + step):
-            batch, step = batch + step, 2 * step
-        while step > 1:
-            step //= 2
-            batch += step if self.has_plan(batch + step) else 0
-        return batch
 
     def _expect(self, batch: int) -> Plan:
         plan = self.plan(batch)

@@ -112,3 +112,16 @@ def forget(
 
     what = What.SOURCE if keep_offsets else What.POSITION
     show_forget(pipeline, root_of(store), stream, partition, what, why, as_json=as_json)
+
+
+@app.command(cls=Command)
+def incidents(
+    pipeline: Named,
+    store: StoreRoot = None,
+    ended: Annotated[bool, typer.Option("--all", help="Show those that have ended, too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what stops the pipeline: since when, how often, and who owns it."""
+    from coset.cli.incidents import show_incidents
+
+    show_incidents(pipeline, root_of(store), ended=ended, as_json=as_json)

@@ -1,0 +1,73 @@
+"""Incidents on the command line: what is open, and what was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coset.batches.incident_log import IncidentLog
+from coset.cli import pipelines
+from coset.cli.output import show, show_json, show_table
+from partitioning.documents.stores import store_at
+from partitioning.explain.incident_texts import cause
+from partitioning.model.incident import Incident
+from partitioning.model.occasion import as_iso, as_time
+from partitioning.texts import visible
+
+_COLUMNS = ("incident", "since", "until", "cause", "failures", "last batch", "owner")
+
+
+def show_incidents(named: str, root: str, *, ended: bool, as_json: bool) -> None:
+    """Print the open incidents of a pipeline and of its backfills, and those that have ended if they are asked for."""
+    name = pipelines.load(named).name
+    found = list[tuple[bool, Incident]]()
+    for backfills in (False, True):
+        log = IncidentLog(store_at(root), name, backfills=backfills)
+        found += ((backfills, each) for each in log.latest().open)
+        found += ((backfills, each) for each in log.ended()) if ended else ()
+    # The open ones first, then the newest.
+    found.sort(key=lambda each: (each[1].ended is not None, -each[1].began))
+    if as_json:
+        show_json([_plain(incident, backfills=backfills) for backfills, incident in found])
+        return
+    opened = sum(incident.ended is None for _, incident in found)
+    said = f"{name}: {opened or 'nothing'} {'are' if opened > 1 else 'is'} open"
+    if not found:
+        show(f"{said}, and nothing was." if ended else f"{said}.")
+        return
+    columns = tuple(column for column in _COLUMNS if ended or column != "until")
+    rows = [_row(incident, backfills=backfills, ended=ended) for backfills, incident in found]
+    show_table(f"{said}.", columns, rows)
+
+
+def _row(incident: Incident, *, backfills: bool, ended: bool) -> tuple[str, ...]:
+    until = "" if incident.ended is None else as_time(incident.ended)
+    return (
+        f"{incident.number} of backfills" if backfills else str(incident.number),
+        as_time(incident.began),
+        *((until,) if ended else ()),
+        cause(incident),
+        f"{incident.failures:,}",
+        "–" if incident.batch is None else str(incident.batch),
+        visible(incident.owner) or "–",
+    )
+
+
+def _plain(incident: Incident, *, backfills: bool) -> dict[str, Any]:
+    trouble = incident.trouble
+    return {
+        "incident": incident.number,
+        "of": "backfills" if backfills else "runs",
+        "open": incident.ended is None,
+        "severity": incident.severity,
+        "since": as_iso(incident.began),
+        "last": as_iso(incident.last),
+        "until": None if incident.ended is None else as_iso(incident.ended),
+        "kinds": list(trouble.cause),
+        "cause": trouble.what,
+        "where": trouble.where,
+        "next": pipelines.shown().says(trouble.then),
+        "failures": incident.failures,
+        "batch": incident.batch,
+        "published": incident.published,
+        "owner": incident.owner,
+    }

@@ -1,0 +1,193 @@
+"""Incidents of real runs: who is told, how often, and what becomes of a run if nobody can be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from coset.batches.incident_log import IncidentLog
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import Finding
+from partitioning.kinds import Kind
+from partitioning.model.incident import Passed, Severity, Stopped, Trouble
+from tests import forked
+from tests.clicked import landed
+from tests.commands import coset
+from tests.goldens import expect_golden
+from tests.told import SECRET, Recorder, die_before_telling, recording
+
+LOCAL = ("--runner", "local")
+AT = 1_795_514_400_000
+NOT_MET = [{"type": "expect_column_values_to_be_between", "kwargs": {"column": "n", "max_value": 0}}]
+
+
+@pytest.fixture
+def file(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline whose checks fail, and clicks for a batch."""
+    monkeypatch.setenv("CLICKS_SOURCE", f"{store.root}/topics")
+    monkeypatch.setenv("COSET_STORE", store.root)
+    monkeypatch.setenv("COSET_DOCS", str(tmp_path / "docs"))
+    monkeypatch.setenv("COSET_DOCS_URL", "https://lake.example.org/coset/")
+    file = tmp_path / "clicked.py"
+    written(file, f", expect={NOT_MET}")
+    landed(store, 0)
+    return file
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+    """A server that is told."""
+    with recording() as recorder:
+        monkeypatch.setenv("COSET_NOTIFY", recorder.address)
+        yield recorder
+
+
+def written(file: Path, more: str = "") -> None:
+    file.write_text(
+        "import os\n"
+        "from coset import Pipeline\n"
+        'pipeline = Pipeline("clicked", source=os.environ["CLICKS_SOURCE"], owner="ana@example.org")\n'
+        'clicks = pipeline.stream("clicks", key="k", partitions=2)\n'
+        f'clicks.aggregate("count(*) AS n", name="counts").write("counts"{more})\n'
+    )
+
+
+def run(file: Path, code: int) -> Result:
+    result = coset("run", str(file), *LOCAL)
+    assert result.exit_code == code, result.output
+    assert SECRET not in result.output
+    return result
+
+
+def no_secret_is_stored(store: Store, docs: Path) -> None:
+    stored = [store.get(entry.key) or b"" for entry in store.list("clicked/")]
+    pages = [page.read_bytes() for page in docs.rglob("*") if page.is_file()]
+    assert not any(SECRET.encode() in data for data in (*stored, *pages))
+
+
+def test_three_failures_of_one_cause_and_the_batch_that_ends_them_are_two_messages(
+    store: Store, file: Path, recorder: Recorder, tmp_path: Path
+) -> None:
+    first = run(file, 3)
+    assert "Incident 0 is open: told by 1 channel of 1" in first.stderr
+    for _ in range(2):
+        assert "Incident" not in run(file, 3).stderr
+    assert recorder.titles == [
+        "Coset, clicked failed: Result table counts, not met: n values must be less than or equal to 0."
+    ]
+    (shown,) = json.loads(coset("incidents", str(file), "--json").stdout)
+    assert (shown["failures"], shown["batch"], shown["kinds"]) == (3, 0, ["expectation"])
+    said = recorder.messages[0]["message"]
+    for part in ("  where: ", "  next:  ", "Owner: ana@example.org", "Batch: 0", "Since: ", f"coset report {file}"):
+        assert part in said
+    assert "Page: https://lake.example.org/coset/clicked/docs/batch-0-attempt-0.html" in said
+    assert store.head("clicked/docs/batch-0-attempt-0.html") is not None
+    written(file)
+    assert coset("replan", str(file), "--why", "more may come").exit_code == 0
+    assert "Incident 0 has ended: told by 1 channel of 1" in run(file, 0).stderr
+    run(file, 0)
+    assert [title.partition(":")[0] for title in recorder.titles] == [
+        "Coset, clicked failed",
+        "Coset, clicked works again",
+    ]
+    assert recorder.messages[1]["message"].startswith("It has ended: batch 1 is published.\n")
+    assert [message["type"] for message in recorder.messages] == ["failure", "success"]
+    assert coset("incidents", str(file)).stdout == "clicked: nothing is open.\n"
+    no_secret_is_stored(store, tmp_path / "docs")
+
+
+def test_input_that_cannot_be_read_is_told_and_its_end_too_though_nothing_is_new(
+    store: Store, file: Path, recorder: Recorder
+) -> None:
+    written(file)
+    run(file, 0)
+    store.put("topics/clicks/partition=7/clicks+7+0000000000.parquet", b"PAR1")
+    for _ in range(2):
+        run(file, 3)
+    store.delete("topics/clicks/partition=7/clicks+7+0000000000.parquet")
+    assert "Nothing to do" in run(file, 0).stdout
+    assert [title.partition(":")[0] for title in recorder.titles] == [
+        "Coset, clicked failed",
+        "Coset, clicked works again",
+    ]
+    assert recorder.messages[1]["message"].startswith("It has ended: nothing is wrong any more.\n")
+
+
+def test_a_process_that_is_killed_between_writing_and_telling_leaves_it_to_the_next(
+    file: Path, recorder: Recorder
+) -> None:
+    killed = forked.coset("run", str(file), *LOCAL, environment=os.environ, first=die_before_telling)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert recorder.messages == []
+    assert "clicked: 1 is open" in coset("incidents", str(file)).stdout
+    run(file, 3)
+    assert len(recorder.messages) == 1
+    assert "Since: " in recorder.messages[0]["message"]
+    assert "2 failures" in recorder.messages[0]["message"]
+    run(file, 3)
+    assert len(recorder.messages) == 1
+
+
+def test_a_run_keeps_its_result_if_nobody_can_be_told_and_the_next_tells(file: Path, recorder: Recorder) -> None:
+    recorder.answer = 500
+    first = forked.coset("run", str(file), *LOCAL)
+    assert first.returncode == 3
+    assert "Incident 0 is open: json could not be told: nobody answered there, or took it" in first.stderr
+    assert "Incident 0 is open: nobody could be told; the next run tries again" in first.stderr
+    recorder.answer = 200
+    second = forked.coset("run", str(file), *LOCAL)
+    assert second.returncode == 3
+    assert "Incident 0 is open: told by 1 channel of 1" in second.stderr
+    assert ["2 failures" in message["message"] for message in recorder.messages] == [True]
+
+
+@pytest.mark.parametrize("address", ["nonsense://0a1b2c3d-secret", "0a1b2c3d-secret", "mailto://0a1b2c3d-secret"])
+def test_an_address_that_is_wrong_is_not_shown(address: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSET_NOTIFY", address)
+    assert "could not be told: " in run(file, 3).stderr
+
+
+def test_incidents_that_cannot_be_written_change_nothing_of_the_run(
+    store: Store, file: Path, recorder: Recorder
+) -> None:
+    store.put("clicked/incidents/0.json", b"{}")
+    said = run(file, 3).stderr
+    assert "Incidents of clicked: nobody could be told: the document has no format and digest" in said
+    assert recorder.messages == []
+    written(file)
+    assert coset("replan", str(file), "--why", "more may come").exit_code == 0
+    assert "nobody could be told" in run(file, 0).stderr
+
+
+def test_where_nobody_is_named_no_incident_begins(store: Store, file: Path) -> None:
+    assert "ncident" not in run(file, 3).stderr
+    assert list(store.list("clicked/incidents")) == []
+
+
+def test_open_incidents_and_those_that_were_read_as_the_golden_file(tmp_path: Path, file: Path) -> None:
+    store = store_at(str(tmp_path / "store"))
+    log = IncidentLog(store, "clicked")
+
+    def failed(kind: Kind, what: str, at: int, batch: int | None, severity: Severity = Severity.ERROR) -> None:
+        trouble = Trouble.of([Finding(kind, what, "s3://landing", "correct it")])
+        log.record(Stopped(trouble, AT + at, "ana@example.org", batch, severity=severity), None)
+
+    failed(Kind.STREAM_LOST, "offsets [4, 9) of clicks-0 are gone", 0, None)
+    log.record(Passed(AT + 60_000, 3), None)
+    for minute in (120_000, 180_000):
+        failed(Kind.PROOF, "a key lies elsewhere\n    - key 'N78'", minute, 4)
+    failed(Kind.STORE_UNREACHABLE, "the store does not answer", 240_000, None)
+    backfills = IncidentLog(store, "clicked", backfills=True)
+    trouble = Trouble.of([Finding(Kind.BACKFILL_UNEQUAL, "another scheme gave another result", "batch 1", "report it")])
+    backfills.record(Stopped(trouble, AT + 300_000), None)
+    said = [coset("incidents", str(file), "--store", store.root, *more).stdout for more in ([], ["--all"])]
+    expect_golden("cli_incidents.txt", "\n".join(said))
+    empty = coset("incidents", str(file), "--store", str(tmp_path / "none"), "--all")
+    assert empty.stdout == "clicked: nothing is open, and nothing was.\n"

@@ -1,0 +1,139 @@
+"""Whoever fails, passes, comes between or dies: two messages come of each incident, and a cause has one open."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coset.batches.incident_log import IncidentLog, milliseconds, this_process
+from partitioning.model.incident import Message, News, Outcome, Passed, Stopped, Teller, Trouble
+from partitioning.values import replace
+from tests.examples import examples
+from tests.memory_store import MemoryStore
+
+# No process has this number.
+NOBODY = 2**22 + 1
+OPENED, ENDED = News.OPENED, News.ENDED
+
+
+class Fate(Enum):
+    """What becomes of a process once it has recorded how its run ended."""
+
+    TELLS = auto()
+    DIES = auto()
+    TELLS_LATER = auto()
+    # It has no channels.
+    SILENT = auto()
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a run ends: by a cause, or with none. `between` ends after it has read the incidents, before it writes."""
+
+    cause: str | None
+    fate: Fate
+    between: Run | None = None
+
+
+def runs(depth: int = 2) -> st.SearchStrategy[Run]:
+    between = st.none() if depth == 0 else st.none() | runs(depth - 1)
+    return st.builds(Run, st.sampled_from([None, None, "proof", "stream.lost"]), st.sampled_from(Fate), between)
+
+
+class Interrupted(MemoryStore):
+    """A store in which somebody else does something before the next document is put, and may be the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: Callable[[], None] | None = None
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+        return super().put_new(key, data)
+
+
+class Pipeline:
+    """Its runs, and what an oracle that knows their order says of them."""
+
+    def __init__(self) -> None:
+        self.store = Interrupted()
+        self.log = IncidentLog(self.store, "late")
+        self.told = list[Message]()
+        self.untold = list[tuple[Message, ...]]()
+        self.number = 0
+        self.open = Counter[str]()
+        self.ended = list[tuple[str, int]]()
+
+    def run(self, run: Run) -> None:
+        self.number += 1
+        at, teller = self.number, this_process()
+        teller = replace(teller, since=milliseconds() + at)
+        if run.fate is Fate.DIES:
+            teller = Teller(socket.gethostname(), NOBODY, 0, teller.since)
+        outcome: Outcome = Passed(at) if run.cause is None else Stopped(_trouble(run.cause), at)
+        before = self.log.latest()
+        if run.between is not None:
+            between = run.between
+            self.store.first = lambda: self.run(between)
+        messages = self.log.record(outcome, None if run.fate is Fate.SILENT else teller)
+        if self.store.first is not None:
+            # Nothing was to be put.
+            assert before == self.log.latest()
+            self.store.first = None
+        self._expect(run.cause)
+        match run.fate:
+            case Fate.TELLS:
+                self.tell(messages)
+            case Fate.TELLS_LATER:
+                self.untold.append(messages)
+            case Fate.DIES | Fate.SILENT:
+                pass
+        causes = [each.trouble.cause for each in self.log.latest().open]
+        assert len(causes) == len(set(causes))
+
+    def tell(self, messages: tuple[Message, ...]) -> None:
+        self.told += messages
+        if messages:
+            self.log.told(messages)
+
+    def _expect(self, cause: str | None) -> None:
+        if cause is None:
+            self.ended += sorted(self.open.items())
+            self.open.clear()
+        else:
+            self.open[cause] += 1
+
+
+def _trouble(cause: str) -> Trouble:
+    return Trouble((cause,), f"the {cause} is wrong", "batch 0 of late", "correct it")
+
+
+@settings(max_examples=examples(500))
+@given(st.lists(runs(), max_size=12))
+def test_two_messages_come_of_each_incident(listed: list[Run]) -> None:
+    pipeline = Pipeline()
+    for run in listed:
+        pipeline.run(run)
+    assert Counter({_name(each.trouble): each.failures for each in pipeline.log.latest().open}) == pipeline.open
+    for messages in pipeline.untold:
+        pipeline.tell(messages)
+    pipeline.run(Run(None, Fate.TELLS))
+    ended = list(pipeline.log.ended())
+    assert sorted((_name(each.trouble), each.failures) for each in ended) == sorted(pipeline.ended)
+    assert [each.number for each in ended] == list(reversed(range(len(ended))))
+    assert Counter(message.name for message in pipeline.told) == {
+        (each.number, news): 1 for each in ended for news in (OPENED, ENDED)
+    }
+    assert pipeline.log.latest().due == ()
+
+
+def _name(trouble: Trouble) -> str:
+    return trouble.cause[0]
