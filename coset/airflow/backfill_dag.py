@@ -18,21 +18,21 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 
 from coset.airflow.batch_dag import (
     ANYWHERE,
-    BACKFILL,
     TOLD,
     batch_tasks,
     check_waves,
-    docs_folder,
     failures,
     groups_given,
     plan_params,
     planned_as,
 )
+from coset.airflow.dag_names import BACKFILL, BACKFILL_TAG, TAG, UNDO
+from coset.airflow.deployment import docs_folder, store_root
 from coset.airflow.hours_sensor import HoursSensor
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
+from coset.airflow.page_link import linked
 from coset.airflow.places import Places
 from coset.airflow.shown import remember, say, say_page
-from coset.airflow.task_group import store_root
 from coset.batches import steps
 from coset.batches.backfills.pacing.hours import Hours
 from coset.batches.step_list import PLAN, steps_of
@@ -74,7 +74,7 @@ def coset_backfill_dag(
         schedule=None,
         params=_params(settings),
         default_args=with_callbacks(_DEFAULTS | dag_kwargs.pop("default_args", {}), callbacks),
-        tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
+        tags=[TAG, BACKFILL_TAG, *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
         waves = most_waves(pipeline, settings)
@@ -96,11 +96,11 @@ def coset_undo_dag(pipeline: Pipeline, **dag_kwargs: Any) -> DAG:
     remember(pipeline)
     number = Param(type="integer", minimum=0, title="Backfill", description="Its number.")
     with DAG(
-        f"{pipeline.name}_undo",
+        f"{pipeline.name}{UNDO}",
         schedule=None,
         params={"backfill": number, "why": Param(description="Kept with the swap.", **_WHY)},
         default_args=_DEFAULTS | dag_kwargs.pop("default_args", {}),
-        tags=["coset", "backfill", *dag_kwargs.pop("tags", [])],
+        tags=[TAG, BACKFILL_TAG, *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
         _undo_task(pipeline)
@@ -222,7 +222,7 @@ def _compare_task(pipeline: Pipeline, number: Any) -> Any:
             ti.xcom_push(key=key, value=value)
         return "approve" if compared.needs_approval else "swap"
 
-    return compare(number)
+    return linked(compare(number))
 
 
 def _approval(pipeline: Pipeline, compared: Any) -> ApprovalOperator:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, assert_never
 
-from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
+from coset.airflow.dag_names import BACKFILL, TAG
+from coset.airflow.deployment import docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
+from coset.airflow.page_link import linked
 from coset.airflow.places import Places, placed
 from coset.airflow.shown import remember, say, say_page, shown
-from coset.airflow.task_group import TaskGroupOperator, failure, store_root, until_printed
+from coset.airflow.task_group import TaskGroupOperator, failure, until_printed
 from coset.batches import steps
 from coset.batches.ref import BatchRef
 from coset.batches.step_list import (
@@ -42,8 +42,8 @@ from partitioning.planning.stages.bounds import most_waves
 
 # What Airflow can map one task to: its [core] max_map_length.
 _MOST_GROUPS = 1024
-# What the name of a pipeline's backfill DAG ends with.
-BACKFILL = "_backfill"
+# The steps whose tasks lead to the batch's page.
+_WITH_PAGE = {"check", "publish"}
 _LABEL = "{{ task.name }}"
 # Of tasks that wait for the same slots, Airflow starts those of live batches before those of backfills.
 LIVE_PRIORITY = 100
@@ -84,7 +84,7 @@ def coset_dag(
         max_active_runs=1,
         params=_params(settings),
         default_args=with_callbacks(defaults | dag_kwargs.pop("default_args", {}), callbacks),
-        tags=["coset", *dag_kwargs.pop("tags", [])],
+        tags=[TAG, *dag_kwargs.pop("tags", [])],
         **dag_kwargs,
     ) as dag:
         waves = most_waves(pipeline, settings)
@@ -109,7 +109,8 @@ def batch_tasks(
             case RunWaves():
                 yield from (_run_wave(step, planned, places, wave, at_once) for wave in range(waves))
             case OfBatch():
-                yield _batch_task(step, step.does)(planned["batch"])
+                made = _batch_task(step, step.does)(planned["batch"])
+                yield linked(made) if step.name in _WITH_PAGE else made
             case OfPipeline():
                 yield _pipeline_task(step, step.does, pipeline)()
             case _:
@@ -290,8 +291,3 @@ def check_waves(batch: BatchRef, waves: int, more: Sequence[object], command: Co
 
 def _asked(params: dict[str, Any], settings: Settings) -> Settings:
     return planned_as(params, settings, limit=params["limit"], take_away=params["take_away"] or ())
-
-
-def docs_folder() -> Path:
-    """The folder of the Data Docs."""
-    return Path(os.environ.get("COSET_DOCS") or Path(AIRFLOW_HOME) / "coset" / "docs")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, BaseNotifier
 
+from coset.airflow.deployment import store_root
 from coset.airflow.shown import say, shown
-from coset.airflow.task_group import store_root
 from coset.batches.telling import Channel, Notice, Untold, addresses, from_environment
 from coset.batches.watch import Watch
 from partitioning.errors import CosetError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,7 @@ from coset.airflow.shown import say, shown
 from coset.batches.ref import BatchRef
 from coset.batches.runners.choice import SERVER
 from coset.batches.turns import Turns, group_work
-from partitioning.errors import Conflict, CosetError, Finding, Refused
-from partitioning.kinds import Kind
+from partitioning.errors import Conflict, CosetError, Refused
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -113,21 +111,6 @@ def until_printed() -> None:
     are hidden among those of its own that it folds.
     """
     time.sleep(_READ_WITHIN_SECONDS)
-
-
-def store_root() -> str:
-    """The root of the worker's store. Raises Refused if the environment names none."""
-    root = os.environ.get("COSET_STORE")
-    if not root:
-        raise Refused(
-            Finding(
-                Kind.STORE_UNNAMED,
-                "no store is named",
-                "environment variable COSET_STORE",
-                "set it, as COSET_STORE=s3://coset",
-            )
-        )
-    return root
 
 
 def failure(error: CosetError) -> AirflowException:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from coset.reports.site import Site, outcome
 from coset.reports.templates import template
 from partitioning.documents.document import canonical
+from partitioning.documents.store import Store
 from partitioning.model.outcome import Outcome
 
 _PREFIX = "docs/pipelines/"
@@ -20,13 +21,27 @@ def put_overview(site: Site, pipeline: str, newest: Mapping[str, Any], proved: M
     Two pipelines may do this at once: the page of the later one may lack the other's newest attempt until the next.
     """
     site.store.put(f"{_PREFIX}{pipeline}.json", canonical({"pipeline": pipeline, "newest": newest, "proved": proved}))
-    rows = [json.loads(site.store.get(entry.key) or b"null") for entry in site.store.list(_PREFIX)]
-    rows = sorted(filter(None, rows), key=_worst_first)
-    shown = {"rows": rows, "address": site.store.root, "outcome": outcome}
-    site.store.put("docs/index.html", template("overview.html").render(**shown, link=_in_store).encode())
+    listed = (entry.key for entry in site.store.list(_PREFIX))
+    rows = _rows(site.store, [key.removeprefix(_PREFIX).removesuffix(".json") for key in listed])
+    site.store.put("docs/index.html", _page(site.store, rows, _in_store).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
-    site.write(".", "index.html", template("overview.html").render(**shown, link=in_folder.get))
+    site.write(".", "index.html", _page(site.store, rows, in_folder.get))
+
+
+def overview_of(store: Store, pipelines: Iterable[str], link: Callable[[str], str]) -> str | None:
+    """The page of these pipelines and no others, each with a link; None if none of them has an attempt."""
+    rows = _rows(store, pipelines)
+    return _page(store, rows, link) if rows else None
+
+
+def _rows(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
+    rows = [json.loads(store.get(f"{_PREFIX}{name}.json") or b"null") for name in pipelines]
+    return sorted(filter(None, rows), key=_worst_first)
+
+
+def _page(store: Store, rows: list[dict[str, Any]], link: Callable[[str], str | None]) -> str:
+    return template("overview.html").render(rows=rows, address=store.root, outcome=outcome, link=link)
 
 
 def _in_store(pipeline: str) -> str:

@@ -40,6 +40,20 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield home
 
 
+@pytest.fixture(scope="session")
+def known_dags(airflow: Path) -> Path:
+    """Airflow's home; its database knows our DAGs, and one of others."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    (others := airflow / "others").mkdir()
+    (others / "other.py").write_text('from airflow.sdk import DAG\n\ndag = DAG("other", tags=["backfill"])\n')
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(DagBag(), "dags-folder", None)
+    sync_bag_to_db(DagBag(others, bundle_path=others, bundle_name="dags-folder"), "dags-folder", None)
+    return airflow
+
+
 @pytest.fixture(scope="module")
 def landing(s3: S3Server) -> str:
     """The first part of the flights, landed; gives the source's URI."""

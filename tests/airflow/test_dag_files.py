@@ -278,7 +278,7 @@ def test_a_form_says_what_steps_begin_anew_go_on_and_take_away(airflow: Path) ->
 
 
 def test_a_worker_without_a_store_is_told_which_variable_names_it(monkeypatch, airflow):
-    from coset.airflow.task_group import store_root
+    from coset.airflow.deployment import store_root
 
     monkeypatch.delenv("COSET_STORE", raising=False)
     with pytest.raises(Refused, match="set it, as COSET_STORE=") as refusal:

@@ -19,6 +19,7 @@ from tests.forked import at_once
 from tests.kafka import TAILS, create, produce, views
 
 LABELS = {"group 0: flights+planes/0 1 (1.9 MB)", "group 1: flights+planes/2 3 (1.9 MB)"}
+LINK = "dags/tail_activity/runs/{}/plugin/coset_run"
 FLIGHTS_OF_PART_0 = "FROM flights WHERE month <= 4 AND tailnum IS NOT NULL"
 
 
@@ -108,7 +109,21 @@ def test_xcom_carries_the_plans_address_and_digest_and_no_plan(first):
             {"batch": ref, "group": number, "name": label} for number, label in enumerate(sorted(LABELS))
         ],
         ("groups_of_wave_1", "return_value"): [],
-    }
+    } | {(task, "_link_PageLink"): LINK.format(run.run_id) for task in ("check", "publish")}
+
+
+def test_the_tab_of_a_run_leads_to_the_page_of_the_attempt_that_it_checked(first):
+    from coset.airflow.page_of_run import batch_of_run, page_of_run
+
+    run, root = first
+    batch = batch_of_run(run.dag_id, run.run_id, "tail_activity", root)
+    assert batch is not None
+    assert (batch.batch, batch.backfill, batch.compared) == (0, None, False)
+    store = store_at(root)
+    assert page_of_run(store, batch) == "batch-0-attempt-0.html"
+    assert store.head(f"{batch.folder}/{page_of_run(store, batch)}") is not None
+    assert batch_of_run(run.dag_id, "another", "tail_activity", root) is None
+    assert batch_of_run(run.dag_id, run.run_id, "tail_activity", "s3://another") is None
 
 
 def test_a_run_without_new_records_is_skipped_and_says_so(first, monkeypatch, capsys):

@@ -1,0 +1,33 @@
+"""Which DAGs are Coset's, and of which pipeline: by their names and tags, which Airflow's database has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from partitioning.errors import Refused
+from partitioning.model.backfill import pipeline_of
+from partitioning.model.offsets import check_name
+
+# The tags of all DAGs of Coset, and of those for backfills.
+TAG = "coset"
+BACKFILL_TAG = "backfill"
+# What the names of a pipeline's backfill DAGs end with.
+BACKFILL = "_backfill"
+UNDO = "_undo"
+
+
+def pipeline_of_dag(dag_id: str, tags: Collection[str]) -> str | None:
+    """The pipeline that a DAG with these tags is about; None if it is not one of Coset's.
+
+    >>> pipeline_of_dag("shop_undo", {"coset", "backfill"}), pipeline_of_dag("shop_undo", {"coset"})
+    ('shop', 'shop_undo')
+    """
+    if TAG not in tags:
+        return None
+    ending = next((each for each in (BACKFILL, UNDO) if dag_id.endswith(each)), "") if BACKFILL_TAG in tags else ""
+    try:
+        name = check_name(dag_id.removesuffix(ending), "pipeline")
+    except Refused:
+        return None
+    # A backfill's own name is none of a pipeline.
+    return name if pipeline_of(name) is None else None

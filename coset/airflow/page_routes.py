@@ -1,0 +1,185 @@
+"""Coset's pages below Airflow's web server: the Data Docs in the store, to read, for whoever may see the DAG.
+
+Airflow mounts the routes of plugins as they are and asks nobody who he is: each asks Airflow's own dependencies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, TypeVar
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
+from airflow.models.dag import DagModel, DagTag
+from airflow.utils.session import create_session
+from fastapi import Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import HTMLResponse, RedirectResponse
+from sqlalchemy import select
+from starlette.exceptions import HTTPException as AnyHTTPException
+
+from coset.airflow.dag_names import TAG, pipeline_of_dag
+from coset.airflow.deployment import store_root
+from coset.airflow.page_answers import HEADERS, Unshown, shown
+from coset.airflow.page_of_run import RunBatch, batch_of_run, page_of_run
+from coset.reports.overview import overview_of
+from partitioning.documents.store import Store
+from partitioning.documents.stores import store_at
+from partitioning.errors import CosetError
+from partitioning.model.backfill import name_of
+from partitioning.model.sources import address_of
+
+T = TypeVar("T")
+
+_NUMBER = "[0-9]{1,18}"
+_PAGE = re.compile(rf"(?:index|batches-{_NUMBER}|batch-{_NUMBER}-attempt-{_NUMBER}|backfill-{_NUMBER})\.html")
+# What the store has to answer within. Until then nobody else's request waits: neither the event loop nor Airflow's
+# own threads do, and a store that is away holds these few.
+SECONDS = 10.0
+_READERS = ThreadPoolExecutor(4, "coset-pages")
+
+_log = logging.getLogger(__name__)
+
+# Without pages about itself, which would be everybody's.
+app = FastAPI(title="Coset", openapi_url=None, redirect_slashes=False)
+
+
+def _pipeline(dag_id: str, request: Request, user: GetUserDep) -> str:
+    """The pipeline that a DAG is about, if the user may see that DAG, and for a backfill's the pipeline's own too."""
+    _check_access(dag_id, request, user)
+    with create_session() as session:
+        tags = set(session.scalars(select(DagTag.name).where(DagTag.dag_id == dag_id)))
+    pipeline = pipeline_of_dag(dag_id, tags)
+    if pipeline is None:
+        what = "It has no batches and no Data Docs. DAGs that coset_dag has made have them."
+        raise Unshown(status.HTTP_404_NOT_FOUND, "This DAG is not one of Coset's", what)
+    if pipeline != dag_id:
+        _check_access(pipeline, request, user)
+    return pipeline
+
+
+def _check_access(dag_id: str, request: Request, user: BaseUser) -> None:
+    try:
+        requires_access_dag("GET", param_dag_id=dag_id)(request, user)
+    except HTTPException as refused:
+        what = "Your role in Airflow may not see this DAG. Ask who grants the roles."
+        raise Unshown(refused.status_code, "You may not see this page", what) from refused
+
+
+Pipeline = Annotated[str, Depends(_pipeline)]
+
+
+def _batch(dag_id: str, run_id: str, pipeline: Pipeline) -> RunBatch | None:
+    try:
+        root = address_of(store_root()).rstrip("/")
+    except CosetError as error:
+        raise _away(error) from error
+    return batch_of_run(dag_id, run_id, pipeline, root)
+
+
+def _pipelines(user: GetUserDep) -> list[str]:
+    """The pipelines whose own DAGs the user may see."""
+    seen = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    wanted = select(DagModel.dag_id).join(DagTag, DagTag.dag_id == DagModel.dag_id)
+    with create_session() as session:
+        dags = session.scalars(wanted.where(DagTag.name == TAG, DagModel.is_stale.is_(False))).all()
+        tags: dict[str, set[str]] = {dag: set() for dag in dags if dag in seen}
+        for dag, tag in session.execute(select(DagTag.dag_id, DagTag.name).where(DagTag.dag_id.in_(tags))):
+            tags[dag].add(tag)
+    return [dag for dag in tags if pipeline_of_dag(dag, tags[dag]) == dag]
+
+
+Pipelines = Annotated[list[str], Depends(_pipelines)]
+
+
+@app.get("/")
+async def overview(pipelines: Pipelines) -> Response:
+    """The overview of the pipelines that the user may see."""
+    return await _overview(pipelines, "dags/{}/index.html")
+
+
+@app.get("/docs/index.html")
+async def overview_of_pages(pipelines: Pipelines) -> Response:
+    """The same, where pages of pipelines look for it."""
+    return await _overview(pipelines, "../dags/{}/index.html")
+
+
+async def _overview(pipelines: list[str], link: str) -> Response:
+    page = await _read(lambda store: overview_of(store, pipelines, link.format))
+    if page is None:
+        what = "An attempt is listed when its checks have ended."
+        raise Unshown(status.HTTP_404_NOT_FOUND, "No pipeline that you may see has an attempt yet", what)
+    return HTMLResponse(page)
+
+
+@app.get("/dags/{dag_id}/run")
+async def of_run(batch: Annotated[RunBatch | None, Depends(_batch)]) -> Response:
+    """To the page of a run's batch."""
+    return RedirectResponse(await _read(lambda store: page_of_run(store, batch)))
+
+
+@app.get("/dags/{dag_id}/{page}")
+async def of_pipeline(request: Request, pipeline: Pipeline, dag_id: str, page: str) -> Response:
+    """A page of a pipeline."""
+    return shown(request, await _page(pipeline, page), dag_id, 3)
+
+
+@app.get("/dags/{dag_id}/backfills/{number}/{page}")
+async def of_backfill(request: Request, pipeline: Pipeline, dag_id: str, number: int, page: str) -> Response:
+    """A page of a batch that a backfill ran again."""
+    return shown(request, await _page(name_of(pipeline, max(number, 0)), page), dag_id, 5)
+
+
+async def _page(pipeline: str, page: str) -> bytes:
+    if not _PAGE.fullmatch(page):
+        raise _no_page()
+    found = await _read(lambda store: store.get(f"{pipeline}/docs/{page}"))
+    if found is None:
+        what = "A page is written when the checks of a batch have ended."
+        raise Unshown(status.HTTP_404_NOT_FOUND, f"There is no such page of {pipeline} yet", what)
+    return found
+
+
+async def _read(does: Callable[[Store], T]) -> T:
+    """What the store gives within the limit."""
+    try:
+        asked = asyncio.get_running_loop().run_in_executor(_READERS, lambda: does(store_at(store_root())))
+        return await asyncio.wait_for(asked, SECONDS)
+    except (CosetError, TimeoutError) as error:
+        raise _away(error) from error
+
+
+def _no_page() -> Unshown:
+    return Unshown(status.HTTP_404_NOT_FOUND, "There is no such page", "Begin with the index of the pipeline.")
+
+
+def _away(error: Exception) -> Unshown:
+    """Users are told that; what the error says of the store is for the log of the web server."""
+    _log.warning("Coset's store cannot be read: %s", error or type(error).__name__)
+    what = "Try again later. If it stays so, the log of Airflow's web server says why: it needs COSET_STORE and access."
+    return Unshown(status.HTTP_503_SERVICE_UNAVAILABLE, "The store of the pages cannot be read now", what)
+
+
+@app.exception_handler(Unshown)
+def _said(request: Request, error: Unshown) -> Response:
+    return error.answer()
+
+
+@app.exception_handler(AnyHTTPException)
+async def _refused(request: Request, error: HTTPException) -> Response:
+    """Airflow's own answer to who is not logged in; a sentence where there is no route."""
+    if error.status_code == status.HTTP_404_NOT_FOUND:
+        return _no_page().answer()
+    return await http_exception_handler(request, error)
+
+
+@app.middleware("http")
+async def _with_headers(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call(request)
+    response.headers.update(HEADERS)
+    return response
