@@ -52,11 +52,17 @@ def land(stream: Stream, file: Path) -> Sequence[OffsetRange]:
     landed, or if the stream is not landed as Parquet in folders of its partitions.
     """
     _check_stream(stream)
-    rows, folders = _read(file, stream), folders_of(stream)
+    return land_rows(stream, _read(file, stream), str(file))
+
+
+def land_rows(stream: Stream, rows: pa.Table, named: str) -> Sequence[OffsetRange]:
+    """The same for rows that errors call as they are `named`."""
+    _check_stream(stream)
+    rows, folders = _with_key(rows, stream, named), folders_of(stream)
     partitions = partitions_of(rows[stream.key], stream.partitions, stream.key_format, stream.hash)
     new = {int(number): rows.filter(pa.array(partitions == number)) for number in np.unique(partitions)}
     there = {number: _landed(stream, folders, number) for number in range(stream.partitions)}
-    if findings := tuple(_misfits(stream, rows.schema, file, there.values())):
+    if findings := tuple(_misfits(stream, rows.schema, named, there.values())):
         raise Refused(*findings)
     return [_append(stream, folders, mine, there[number]) for number, mine in new.items()]
 
@@ -75,27 +81,35 @@ def partitions_of(keys: pa.ChunkedArray, count: int, key_format: str = "string",
 
 
 def _read(file: Path, stream: Stream) -> pa.Table:
-    """The rows of a file, by the ending of its name. The key gets the type that the stream's keys have."""
-    key_type = _KEY_TYPES[stream.key_format]
+    """The rows of a file, by the ending of its name."""
     try:
         match file.suffix:
             case ".csv":
                 options = pa.csv.ConvertOptions(
-                    column_types={stream.key: key_type}, null_values=[""], strings_can_be_null=True
+                    column_types={stream.key: _KEY_TYPES[stream.key_format]},
+                    null_values=[""],
+                    strings_can_be_null=True,
                 )
-                rows = pa.csv.read_csv(file, convert_options=options)
+                return pa.csv.read_csv(file, convert_options=options)
             case ".json" | ".jsonl" | ".ndjson":
-                rows = pa.json.read_json(file)
+                return pa.json.read_json(file)
             case ".parquet":
-                rows = pq.read_table(file)
+                return pq.read_table(file)
             case _:
-                raise _unreadable(file, f"its name ends in {file.suffix or 'nothing'}")
-        if why := _why_not(rows.column_names, stream):
-            raise _unreadable(file, why)
-        place = rows.column_names.index(stream.key)
-        return rows.set_column(place, stream.key, rows[stream.key].cast(key_type))
+                raise _unreadable(str(file), f"its name ends in {file.suffix or 'nothing'}")
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(file, str(error).splitlines()[0]) from error
+        raise _unreadable(str(file), str(error).splitlines()[0]) from error
+
+
+def _with_key(rows: pa.Table, stream: Stream, named: str) -> pa.Table:
+    """The rows, with the key in the type that the stream's keys have."""
+    if why := _why_not(rows.column_names, stream):
+        raise _unreadable(named, why)
+    try:
+        key = rows[stream.key].cast(_KEY_TYPES[stream.key_format])
+    except pa.ArrowException as error:
+        raise _unreadable(named, str(error).splitlines()[0]) from error
+    return rows.set_column(rows.column_names.index(stream.key), stream.key, key)
 
 
 def _why_not(names: Sequence[str], stream: Stream) -> str | None:
@@ -133,15 +147,13 @@ def _landed(stream: Stream, folders: Folders, partition: int) -> _Landed:
     return _Landed(partition, start if facts.last is None else facts.last + 1, uri, facts.columns)
 
 
-def _misfits(stream: Stream, schema: pa.Schema, file: Path, landed: Iterable[_Landed]) -> Iterator[Finding]:
+def _misfits(stream: Stream, schema: pa.Schema, named: str, landed: Iterable[_Landed]) -> Iterator[Finding]:
     """Columns that planning could not read together with those that have landed."""
     try:
         columns = columns_of(schema)
     except UnknownType as error:
         then = "give the column another type"
-        yield Finding(
-            Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", str(file), then, about(file=file)
-        )
+        yield Finding(Kind.STREAM_COLUMNS, f"{error}, a type that DuckDB does not have", named, then, about(file=named))
         return
     offset = columns_of(pa.schema([(stream.offset, pa.int64())]))
     columns = FileColumns((*columns.columns, *offset.columns), columns.required)
@@ -151,7 +163,7 @@ def _misfits(stream: Stream, schema: pa.Schema, file: Path, landed: Iterable[_La
             # What has landed is judged when it is planned.
             list(evolution.add(each.uri, each.partition, each.columns))
     yield from dict.fromkeys(
-        finding for number in range(stream.partitions) for finding in evolution.add(str(file), number, columns)
+        finding for number in range(stream.partitions) for finding in evolution.add(named, number, columns)
     )
 
 
@@ -195,6 +207,6 @@ def _check_stream(stream: Stream) -> None:
         raise Refused(Finding(Kind.FOLDERS, what, stream.source, then, about(stream=stream.name)))
 
 
-def _unreadable(file: Path, why: str) -> Refused:
+def _unreadable(named: str, why: str) -> Refused:
     then = f"name a file of {_READ} that has the stream's key"
-    return Refused(Finding(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", str(file), then, about(file=file)))
+    return Refused(Finding(Kind.LOCAL_FILE, f"the rows cannot be read: {why}", named, then, about(file=named)))

@@ -142,7 +142,7 @@ def _difference(wanted: pa.Table, found: pa.Table) -> tuple[Rows, Rows] | None:
     """The rows that only one has, if there are any."""
     left, right = list(_rows(wanted)), list(_rows(found))
     for row in tuple(left):
-        same = next((other for other in right if _same(row, other)), None)
+        same = next((other for other in right if alike(row, other)), None)
         if same is not None:
             left.remove(row)
             right.remove(same)
@@ -153,14 +153,14 @@ def _rows(table: pa.Table) -> Iterator[tuple[object, ...]]:
     return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-def _same(one: object, other: object) -> bool:
+def alike(one: object, other: object) -> bool:
     """Whether two values are the same, floating-point numbers nearly."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=_TOLERANCE) or (math.isnan(one) and math.isnan(other))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(alike, one, other))
     return one == other
 
 

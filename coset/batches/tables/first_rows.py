@@ -34,7 +34,7 @@ def first_rows(store_root: str, table: str, most: int) -> FirstRows | None:
         columns = ", ".join(_shown(field) for field in held.schema if field.name != RESIDUE)
         with connect() as connection:
             connection.register("held", held)
-            rows = connection.execute(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").fetch_arrow_table()
+            rows = connection.execute(f"SELECT {columns} FROM held ORDER BY ALL LIMIT {most:d}").to_arrow_table()
         return FirstRows(rows, held.count_rows(), there.version())
 
 
