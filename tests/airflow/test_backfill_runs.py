@@ -76,6 +76,13 @@ def states(run):
     return {(task.task_id, task.map_index): task.state for task in run.get_task_instances()}
 
 
+def page(run, store):
+    """Where the tab of a run leads."""
+    from coset.airflow.page_of_run import batch_of_run, page_of_run
+
+    return page_of_run(store, batch_of_run(run.dag_id, run.run_id, "tail_activity", store.root))
+
+
 def triggered(dag_id):
     """The forms of the runs that were started by runs."""
     from airflow.models.dagrun import DagRun
@@ -118,6 +125,10 @@ def test_batches_are_run_again_in_runs_of_their_own_and_swapped_if_they_are_the_
     plans = [Ledger(store, request.name).plan(batch) for batch in request.batches]
     assert [len(plan.stages[0].tasks) for plan in plans if plan] == [6, 6]
     assert seen(store_root, "tail_activity", "_batch", "tailnum", "flights", "dep_delay") == before
+
+    assert [page(run, store) for run in (first, second)] == ["backfills/0/batch-0-attempt-0.html", "backfill-0.html"]
+    assert store.head(f"{request.name}/docs/batch-0-attempt-0.html") is not None
+    assert store.head("tail_activity/docs/backfill-0.html") is not None
 
     # Cleared, and so run again: what is done is found done.
     again = actions.review(store, backfill(store, "tail_activity", 0))
