@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -262,3 +263,24 @@ def test_what_another_store_or_pipeline_planned_is_not_taken_for_the_runs_batch(
     assert [planned(uri) for uri in others] == [None] * len(others)
     assert _planned("s3://xcom/elsewhere", "p", "s3://coset") is None
     assert _planned(None, "p", "s3://coset") is None
+
+
+def test_a_check_that_fails_leads_to_the_page_too(known_dags, tmp_path, monkeypatch):
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    (tmp_path / "failing.py").write_text(
+        "from airflow.sdk import DAG, task\n"
+        "from coset.airflow.page_link import linked\n\n"
+        "@task\ndef check():\n    raise ValueError\n\n"
+        'with DAG("failing") as dag:\n    linked(check())\n'
+    )
+    local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle", "kwargs": {"path": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([{"name": "failing"} | local]))
+    run = DagBag(dag_folder=str(tmp_path)).dags["failing"].test()
+    assert run.state == "failed"
+    with create_session() as session:
+        left = session.scalars(select(XComModel.value).where(XComModel.run_id == run.run_id)).all()
+    assert left == [f"dags/failing/runs/{run.run_id}/plugin/coset_run"]
