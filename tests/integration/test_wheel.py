@@ -126,6 +126,21 @@ def test_a_trial_needs_no_extra(bare: Path, company: Path) -> None:
     assert "demo" not in run([bare / "coset", "--help"], company)
 
 
+def test_a_new_repository_needs_no_extra_either(bare: Path, tmp_path: Path) -> None:
+    run([bare / "coset", "init", "shop"], tmp_path)
+    shop = tmp_path / "shop"
+    run([bare / "coset", "land", "spent", "orders", "orders.csv"], shop)
+    assert "Batch 0 is published" in run([bare / "coset", "run", "spent", "--runner", "local"], shop)
+    assert "spent, version 1: 3 rows" in run([bare / "coset", "rows", "spent"], shop)
+    code = (
+        "from coset.testing import run\n"
+        "from pipelines.spent import pipeline\n"
+        "print(run(pipeline, {'orders': [{'customer': 'a', 'amount': 1}]})['spent'])\n"
+    )
+    told = run([bare / "python", "-c", code], shop, PYTHONPATH=str(shop / "dags"))
+    assert told == "[{'customer': 'a', 'orders': 1, 'spent': 1}]\n"
+
+
 @pytest.mark.long
 def test_a_company_runs_its_own_pipeline_on_spark(installed: Path, company: Path) -> None:
     assert "Batch 0 is published" in run([installed / "coset", "run", "views", "--master", "local[2]"], company)

@@ -12,6 +12,16 @@ from coset.cli.output import Command
 
 
 @app.command(cls=Command)
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is empty or not there yet.")],
+) -> None:
+    """Write a new repository with a pipeline, its DAG, its test and a file for CI, all of which work."""
+    from coset.cli import starting
+
+    starting.init(folder)
+
+
+@app.command(cls=Command)
 def land(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline declares.")],
