@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+from coset.batches.incident_log import IncidentLog, milliseconds, this_process
+from partitioning.documents.stores import store_at
+from partitioning.model.incident import Stopped, Trouble
+
 SECRET = "0a1b2c3d-secret"
 
 
@@ -55,6 +59,28 @@ def recording() -> Iterator[Recorder]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Records failures of one cause, `count` of them, and tells what it is to tell; how many messages that were."""
+
+    root: str
+    count: int
+
+    def __call__(self) -> int:
+        log, told = IncidentLog(store_at(self.root), "late"), 0
+        for _ in range(self.count):
+            trouble = Trouble(("proof",), "a key lies elsewhere", "batch 0", "see the report")
+            if messages := log.record(Stopped(trouble, milliseconds()), this_process()):
+                log.told(messages)
+                told += len(messages)
+        return told
+
+
+def failing(root: str, count: int, number: int) -> Failing:
+    """For the process of that number."""
+    return Failing(root, count)
 
 
 def die_before_telling() -> None:

@@ -57,8 +57,7 @@ class Watch:
             self._stopped(Trouble.of(error.findings))
         else:
             # What it says may be a secret of somebody else.
-            how = "a signal, or its worker," if error is None else type(error).__name__
-            self._stopped(Trouble.ended(how, f"pipeline {self.pipeline}"))
+            self._stopped(Trouble.ended(type(error).__name__ if error else "", f"pipeline {self.pipeline}"))
 
     def late(self, what: str, where: str) -> None:
         """Nothing has failed, but `what` was to be there by now."""

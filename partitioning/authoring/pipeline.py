@@ -54,7 +54,7 @@ class Pipeline:
         """`source` is the default source of the streams: `s3://…`, `kafka://…` or a folder's path.
 
         `scheme` applies to all stages. `schemes` and `partitioners` apply to one, by its name or that of a step in it.
-        A batch's settings override them. `owner` is whom messages and pages name if the pipeline fails; plans do not.
+        A batch's settings override them. `owner` is whom messages name if the pipeline fails; plans do not.
         Raises Refused, with all findings.
         """
         findings: list[Finding] = []

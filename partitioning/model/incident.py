@@ -62,9 +62,10 @@ class Trouble(Value, frozen=True, omit_defaults=True):
         return cls(cause, first.what[:_MOST_KEPT], first.where[:_MOST_KEPT], first.next, len(findings) - 1)
 
     @classmethod
-    def ended(cls, how: str, where: str) -> Trouble:
-        """A run that ended without a finding: by an error that nobody foresaw, or from outside."""
-        return cls((how,), f"the run ended with {how}; its log says more", where, Repeat())
+    def ended(cls, error: str, where: str) -> Trouble:
+        """A run that ended without a finding: by an error that nobody foresaw, or, without one, from outside."""
+        how = f"with {error}" if error else "from outside"
+        return cls((error or "ended",), f"the run ended {how}; its log says more", where, Repeat())
 
 
 class Stopped(Value, frozen=True):

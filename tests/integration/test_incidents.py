@@ -6,12 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
 from coset.batches.incident_log import IncidentLog
+from coset.batches.telling import addresses
+from coset.batches.watch import Watch
+from partitioning.commands import Shown
 from partitioning.documents.store import Store
 from partitioning.documents.stores import store_at
 from partitioning.errors import Finding
@@ -21,7 +25,7 @@ from tests import forked
 from tests.clicked import landed
 from tests.commands import coset
 from tests.goldens import expect_golden
-from tests.told import SECRET, Recorder, die_before_telling, recording
+from tests.told import SECRET, Recorder, die_before_telling, failing, recording
 
 LOCAL = ("--runner", "local")
 AT = 1_795_514_400_000
@@ -164,6 +168,34 @@ def test_incidents_that_cannot_be_written_change_nothing_of_the_run(
     written(file)
     assert coset("replan", str(file), "--why", "more may come").exit_code == 0
     assert "nobody could be told" in run(file, 0).stderr
+
+
+def test_of_processes_that_fail_at_once_one_tells_and_each_failure_counts(store: Store) -> None:
+    told = forked.at_once(4, partial(failing, store.root, 5))
+    assert sorted(told) == [0, 0, 0, 1]
+    now = IncidentLog(store, "late").latest()
+    assert ([each.failures for each in now.open], now.due) == ([20], ())
+
+
+def test_an_error_that_nobody_foresaw_is_told_by_its_name_and_goes_on(store: Store, recorder: Recorder) -> None:
+    said = list[str]()
+    channels = (*addresses(f"{recorder.address}\nnonsense://{SECRET}"),)
+    watch = Watch("late", "ana", store.root, channels, Shown(), said.append)
+    with pytest.raises(ZeroDivisionError, match="0a1b2c3d"), watch.over():
+        raise ZeroDivisionError(SECRET)
+    watch.failed(None)
+    assert recorder.titles == [
+        "Coset, late failed: the run ended with ZeroDivisionError; its log says more",
+        "Coset, late failed: the run ended from outside; its log says more",
+    ]
+    assert said[:2] == [
+        "Incident 0 is open: nonsense could not be told: Apprise does not know such an address",
+        "Incident 0 is open: told by 1 channel of 2",
+    ]
+    assert SECRET not in str((recorder.messages, said))
+    for _ in range(2):
+        watch.passed(published=False)
+    assert recorder.titles[2:] == [title.replace("failed", "works again") for title in recorder.titles[:2]]
 
 
 def test_where_nobody_is_named_no_incident_begins(store: Store, file: Path) -> None:

@@ -78,7 +78,7 @@ class Pipeline:
         teller = replace(teller, since=milliseconds() + at)
         if run.fate is Fate.DIES:
             teller = Teller(socket.gethostname(), NOBODY, 0, teller.since)
-        outcome: Outcome = Passed(at) if run.cause is None else Stopped(_trouble(run.cause), at)
+        outcome: Outcome = Passed(at) if run.cause is None else Stopped(_trouble(run.cause, at), at)
         before = self.log.latest()
         if run.between is not None:
             between = run.between
@@ -112,8 +112,9 @@ class Pipeline:
             self.open[cause] += 1
 
 
-def _trouble(cause: str) -> Trouble:
-    return Trouble((cause,), f"the {cause} is wrong", "batch 0 of late", "correct it")
+def _trouble(cause: str, at: int) -> Trouble:
+    # The sentence and the place of one cause differ from run to run.
+    return Trouble((cause,), f"the {cause} is wrong, {at}", f"batch {at} of late", "correct it")
 
 
 @settings(max_examples=examples(500))
@@ -132,7 +133,7 @@ def test_two_messages_come_of_each_incident(listed: list[Run]) -> None:
     assert Counter(message.name for message in pipeline.told) == {
         (each.number, news): 1 for each in ended for news in (OPENED, ENDED)
     }
-    assert pipeline.log.latest().due == ()
+    assert (pipeline.log.latest().pipeline, pipeline.log.latest().due) == ("late", ())
 
 
 def _name(trouble: Trouble) -> str:
