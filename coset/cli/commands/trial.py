@@ -22,6 +22,20 @@ def init(
 
 
 @app.command(cls=Command)
+def doctor(
+    pipeline: Annotated[
+        str | None, typer.Argument(metavar="[PIPELINE]", help="Look for the streams of this pipeline too.")
+    ] = None,
+    store: StoreRoot = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at versions, Java, this machine and the store, and say what is wrong and what to do."""
+    from coset.cli.doctor import examine
+
+    raise typer.Exit(examine(pipeline, root_of(store), as_json=as_json))
+
+
+@app.command(cls=Command)
 def land(
     pipeline: Named,
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="A stream that the pipeline declares.")],

@@ -1,0 +1,92 @@
+"""`coset doctor`: what is here is found to fit, and what does not fit is told with what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from coset.cli.doctor import Level, clock, misfit, race
+from demo.s3_server import S3Server
+from partitioning.documents.store import Store
+from tests.commands import PIPELINE, coset, landed
+from tests.memory_store import MemoryStore
+
+__all__ = ["landed"]
+
+
+def levels(*words: str) -> dict[str, str]:
+    found = json.loads(coset("doctor", *words, "--json").stdout)
+    return {check["what"]: check["level"] for check in found}
+
+
+def test_here_nothing_is_wrong_and_the_store_is_left_as_it_was(landed: Store) -> None:
+    before = list(landed.list(""))
+    result = coset("doctor", PIPELINE)
+    assert result.exit_code == 0, result.output
+    assert ": nothing is wrong" in result.stdout
+    assert "of 8 who wrote an object at once, one won" in result.stdout
+    assert "flights, planes: " in result.stdout or "stream partitions as declared" in result.stdout
+    assert list(landed.list("")) == before
+    found = levels(PIPELINE)
+    assert {found[what] for what in ("Python", "packages", "conditional writes", "store", "clock", "streams")} == {"ok"}
+
+
+def test_so_it_is_in_s3(s3: S3Server, store: Store) -> None:
+    assert levels("--store", store.root)["conditional writes"] == "ok"
+    assert list(store.list("")) == []
+
+
+@pytest.mark.usefixtures("s3")
+def test_a_store_that_does_not_answer_is_wrong_with_what_to_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    result = coset("doctor", "--store", store.root, "--json")
+    assert result.exit_code == 3
+    (check,) = [each for each in json.loads(result.stdout) if each["what"] == "store"]
+    assert check["level"] == "wrong"
+    assert check["then"]
+
+
+def test_a_stream_that_is_not_there_is_wrong(landed: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "lost.py"
+    file.write_text(
+        "from coset import Pipeline\n"
+        f"pipeline = Pipeline('lost', source={str(tmp_path / 'nothing')!r})\n"
+        "pipeline.stream('orders', key='k', partitions=2).write('orders')\n"
+    )
+    result = coset("doctor", str(file))
+    assert result.exit_code == 3
+    assert ": 1 thing wrong" in result.stdout
+
+
+class Forgetful(MemoryStore):
+    """A store in which whoever writes last wins."""
+
+    def put_new(self, key: str, data: bytes) -> bytes:
+        self.put(key, data)
+        return data
+
+
+def test_a_store_in_which_several_win_is_wrong() -> None:
+    assert race(MemoryStore(), "here").level is Level.OK
+    found = race(Forgetful(), "here")
+    assert found.level is Level.WRONG
+    assert found.seen == "of 8 who wrote an object at once, 8 were told that theirs is stored"
+    assert "If-None-Match" in found.then
+
+
+def test_a_clock_that_is_off_is_told_by_how_much() -> None:
+    assert [clock(skew).level for skew in (-4, 40, -2_000)] == [Level.OK, Level.WARNING, Level.WRONG]
+    assert clock(-2_000).seen == "the store's is 33 min behind this one"
+
+
+def test_packages_of_extras_need_not_be_there_and_others_must_fit() -> None:
+    assert misfit(Requirement("nobody-has-this; extra == 'spark'")) is None
+    missing, other = misfit(Requirement("nobody-has-this>=2")), misfit(Requirement("duckdb<1"))
+    assert missing is not None
+    assert (missing.seen, missing.then) == ("is not installed", "pip install 'nobody-has-this>=2'")
+    assert other is not None
+    assert other.then == "pip install 'duckdb<1'"
