@@ -69,8 +69,9 @@ def examine(named: str | None, root: str, *, as_json: bool) -> int:
         warned = sum(check.level is Level.WARNING for check in checks)
         told = f"{many(wrong, 'thing')} wrong" if wrong else "nothing is wrong"
         title = f"Coset {VERSION}: {told}" + (f", {many(warned, 'warning')}" if warned else "")
-        rows = [(check.what, check.level, check.seen, check.then) for check in checks]
-        show_table(title, ("what", "is", "seen", "do"), rows)
+        advised = any(check.then for check in checks)
+        rows = [(check.what, check.level, check.seen, *([check.then] if advised else [])) for check in checks]
+        show_table(title, ("what", "is", "seen", "do")[: 3 + advised], rows)
     return 3 if any(check.level is Level.WRONG for check in checks) else 0
 
 

@@ -21,8 +21,7 @@ def put_overview(site: Site, pipeline: str, newest: Mapping[str, Any], proved: M
     Two pipelines may do this at once: the page of the later one may lack the other's newest attempt until the next.
     """
     site.store.put(f"{_PREFIX}{pipeline}.json", canonical({"pipeline": pipeline, "newest": newest, "proved": proved}))
-    listed = (entry.key for entry in site.store.list(_PREFIX))
-    rows = _rows(site.store, [key.removeprefix(_PREFIX).removesuffix(".json") for key in listed])
+    rows = rows_of(site.store, reported(site.store))
     site.store.put("docs/index.html", _page(site.store, rows, _in_store).encode())
     here = {row["pipeline"]: "index.html" for row in rows if site.has(row["pipeline"], "index.html")}
     in_folder = {name: f"{name}/{page}" for name, page in here.items()}
@@ -31,11 +30,17 @@ def put_overview(site: Site, pipeline: str, newest: Mapping[str, Any], proved: M
 
 def overview_of(store: Store, pipelines: Iterable[str], link: Callable[[str], str]) -> str | None:
     """The page of these pipelines and no others, each with a link; None if none of them has an attempt."""
-    rows = _rows(store, pipelines)
+    rows = rows_of(store, pipelines)
     return _page(store, rows, link) if rows else None
 
 
-def _rows(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
+def reported(store: Store) -> list[str]:
+    """The names of the pipelines that have an attempt in the store."""
+    return [entry.key.removeprefix(_PREFIX).removesuffix(".json") for entry in store.list(_PREFIX)]
+
+
+def rows_of(store: Store, pipelines: Iterable[str]) -> list[dict[str, Any]]:
+    """The newest attempts of those of these pipelines that have one: what is not proved first, then the oldest."""
     rows = [json.loads(store.get(f"{_PREFIX}{name}.json") or b"null") for name in pipelines]
     return sorted(filter(None, rows), key=_worst_first)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -48,6 +49,27 @@ def test_the_commands_of_its_readme_say_what_it_has_landed(made: Path) -> None:
         said.append(done.stdout)
     assert re.search(r"ann +2 +8\n", said[2])
     assert said[3].startswith("## spent, batch 0: ✓ proved\n")
+
+
+def test_its_pipelines_are_listed_with_those_of_the_store(tmp_path: Path) -> None:
+    there = environment(tmp_path)
+    nothing = coset("list", environment=there, folder=tmp_path)
+    assert nothing.stdout.startswith("No pipeline is in dags/pipelines of this folder, and none has run in file://")
+    assert coset("init", "shop", folder=tmp_path).returncode == 0
+    shop = tmp_path / "shop"
+    assert re.search(
+        r"spent +never run +– +– +– +dags/pipelines/spent.py\n", coset("list", environment=there, folder=shop).stdout
+    )
+    for words in (("land", "spent", "orders", "orders.csv"), ("run", "spent", "--runner", "local")):
+        assert coset(*words, environment=there, folder=shop).returncode == 0
+    (shop / "dags" / "pipelines" / "spent.py").rename(shop / "spent.py")
+    (shop / "dags" / "pipelines" / "broken.py").write_text("1 / 0\n")
+    done = coset("list", environment=there, folder=shop)
+    assert done.returncode == 3
+    assert re.search(r"spent +✓ proved +0 .*UTC +batch 0, .*UTC +not in this folder\n", done.stdout)
+    assert "broken.py: the pipeline's file fails: ZeroDivisionError" in done.stdout
+    (row,) = json.loads(coset("list", "--json", environment=there, folder=shop).stdout)
+    assert (row["pipeline"], row["newest"]["outcome"], row["file"]) == ("spent", "proved", None)
 
 
 def test_its_dag_is_one_that_airflow_loads(made: Path) -> None:

@@ -163,6 +163,14 @@ def run(
     batches.run(pipeline, root_of(store), options, until_done=until_done, as_json=as_json)
 
 
+@app.command("list", cls=Command)
+def list_pipelines(store: StoreRoot = None, as_json: AsJson = False) -> None:
+    """List the pipelines in dags/pipelines of this folder, and those that have run in the store."""
+    from coset.cli.catalogue import show_pipelines
+
+    raise typer.Exit(show_pipelines(root_of(store), as_json=as_json))
+
+
 @app.command(cls=Command)
 def status(pipeline: Named, store: StoreRoot = None, as_json: AsJson = False) -> None:
     """Show how far each stream partition is: committed, latest, lag; and what an open batch still needs."""
