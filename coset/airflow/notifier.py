@@ -147,7 +147,5 @@ class _Provided:
 def _error(raised: object) -> BaseException | None:
     """The error of Coset that a task raised as Airflow's, else what it raised."""
     error = raised if isinstance(raised, BaseException) else None
-    cause = error
-    while cause is not None and not isinstance(cause, CosetError):
-        cause = cause.__cause__
-    return cause or error
+    cause = error.__cause__ if error else None
+    return cause if isinstance(cause, CosetError) else error

@@ -87,7 +87,12 @@ class TaskGroupOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            raise _failed(ref, failed, error) from error
+            found = _found(ref, failed)
+            if found is None:
+                raise
+            # Whoever is told of it is told what was found; what Airflow says stays in the log.
+            found.__cause__ = error
+            raise failure(found) from found
         finally:
             _close(self._hook)
 
@@ -119,14 +124,14 @@ def failure(error: CosetError) -> AirflowException:
     return (AirflowFailException if final else AirflowException)(error.shown(shown()))
 
 
-def _failed(ref: BatchRef, name: str, error: AirflowException) -> AirflowException:
-    """What the group failed with, by the document that it left; without one, what Airflow says."""
+def _found(ref: BatchRef, name: str) -> CosetError | None:
+    """What the group failed with, by the document that it left; None, if it left none."""
     try:
         ledger, plan = ref.load()
         stored = ledger.failure(plan.batch, name)
     except CosetError as unread:
-        return failure(unread)
-    return error if stored is None else failure(stored.failed.error())
+        return unread
+    return None if stored is None else stored.failed.error()
 
 
 def _close(hook: SparkSubmitHook | None) -> None:

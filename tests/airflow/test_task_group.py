@@ -12,6 +12,8 @@ import pytest
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import Settings
 from partitioning.documents import locations
+from partitioning.errors import Refused
+from partitioning.kinds import Kind
 from spark_jobs.engine.location import ENVIRONMENT
 from tests.small import until, working
 
@@ -39,6 +41,13 @@ def operator(ref, connection="spark_default", location=None, **change):
 
     batch, called = asdict(ref) | change, {"task_id": "run", "name": "group 0"}
     return TaskGroupOperator(batch=batch, group=0, location=location, conn_id=connection, retries=2, **called)
+
+
+def told(raised):
+    """What is made an incident of, if a task raises this."""
+    from coset.airflow.notifier import _error
+
+    return _error(raised)
 
 
 def location(ref):
@@ -88,6 +97,7 @@ def test_what_a_place_says_reaches_the_application():
         task.execute({})
     assert "--conf spark.driver.memory=much" in str(caught.value).replace("', '", " ")
     assert receipt(ref) is None
+    assert told(caught.value) is caught.value
 
 
 @pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
@@ -98,11 +108,15 @@ def test_a_group_whose_plan_was_replaced_fails_without_a_retry(connection):
         operator(planned(), connection, digest="sha256:0").execute({})
 
 
-def test_a_group_that_is_refused_fails_without_a_retry():
+@pytest.mark.parametrize("connection", ["spark_default", "spark_master"])
+def test_a_group_that_is_refused_fails_without_a_retry_and_is_told_by_its_findings(connection):
     from airflow.sdk.exceptions import AirflowFailException
 
-    with pytest.raises(AirflowFailException, match="Could not convert string"):
-        operator(planned("sum(CAST(model AS INTEGER)) AS sums")).execute({})
+    with pytest.raises(AirflowFailException, match="Could not convert string") as caught:
+        operator(planned("sum(CAST(model AS INTEGER)) AS sums"), connection).execute({})
+    found = told(caught.value)
+    assert isinstance(found, Refused)
+    assert {finding.kind for finding in found.findings} == {Kind.SQL}
 
 
 def test_a_server_that_does_not_accept_the_token_is_told_without_a_retry():
