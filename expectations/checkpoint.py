@@ -21,6 +21,7 @@ from great_expectations.core.result_format import ResultFormat
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 from great_expectations.exceptions.exceptions import GreatExpectationsError
+from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.registry import get_expectation_impl
 from great_expectations.validator.v1_validator import Validator
 from msgspec import to_builtins
@@ -56,6 +57,9 @@ from partitioning.model.plan import Plan, PlannedWrite, Stage
 from partitioning.model.receipt import Receipt
 from partitioning.model.verdict import Judged
 
+# How pipelines call what Great Expectations calls otherwise.
+_SEVERITIES = {"error": FailureSeverity.CRITICAL, "warning": FailureSeverity.WARNING}
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -76,7 +80,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The judgement: `findings` has one for each expectation that is not met.
+    """The judgement: `findings` has one for each expectation that is not met, `warnings` one for each such whose
+    severity is a warning. Only findings keep a batch from being published.
 
     `why` has the figures for the verdict and the report, `results` is everything as plain JSON data, `page`
     is the address of the batch's page in the Data Docs, if any were written.
@@ -85,6 +90,7 @@ class Judgement:
     success: bool
     why: Judged
     findings: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
     results: Mapping[str, Any]
     page: str | None
 
@@ -108,21 +114,33 @@ def judge(
     """
     questions = [*_about_the_batch(plan, evidence), *_about_the_results(plan, outputs)]
     answers = _answers(questions)
-    findings = tuple(
-        finding(plan, attempt, question, result, evidence.keys, evidence.violations)
+    unmet = [
+        (_is_error(result), finding(plan, attempt, question, result, evidence.keys, evidence.violations))
         for question, answer in zip(questions, answers, strict=True)
         for result in answer.results
         if not result.success
-    )
-    success = all(answer.success for answer in answers)
-    why = _why(plan, evidence.coverage, answers, len(findings))
+    ]
+    findings, warnings = (tuple(found for is_error, found in unmet if is_error is wanted) for wanted in (True, False))
+    success = not findings
+    why = _why(plan, evidence.coverage, answers, len(unmet))
     notes = tuple(not_proved(plan, evidence.tables, evidence.gaps, evidence.produced))
-    results = _plain(plan, attempt, str(why), findings, questions, answers) | {"not proved": notes}
+    results = _plain(plan, attempt, str(why), findings, questions, answers)
+    results |= {"not proved": notes, "warnings": to_builtins(warnings)}
     sections = [JudgedTable(question.title, answer) for question, answer in zip(questions, answers, strict=True)]
     page = Page(
-        attempt, success, str(why), why.records, findings, notes, evidence.coverage, evidence.moved, sections, receipts
+        attempt,
+        success,
+        str(why),
+        why.records,
+        findings,
+        notes,
+        evidence.coverage,
+        evidence.moved,
+        sections,
+        receipts,
+        warnings,
     )
-    return Judgement(success, why, findings, results, publish(site, plan, page) if site else None)
+    return Judgement(success, why, findings, warnings, results, publish(site, plan, page) if site else None)
 
 
 def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str, list[Any]]:
@@ -137,7 +155,8 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
             try:
                 stated = json.loads(text)
                 kind = get_expectation_impl(stated["type"])
-                expectation = kind(**stated.get("kwargs", {}), description=stated.get("description"))
+                severity = _SEVERITIES[stated.get("severity", "error")]
+                expectation = kind(**stated.get("kwargs", {}), description=stated.get("description"), severity=severity)
             except (GreatExpectationsError, KeyError, TypeError, ValueError) as error:
                 findings.append(
                     Finding(
@@ -145,7 +164,8 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
                         f"{text} is no expectation: {error}",
                         f"table {write.declared.table!r}",
                         (
-                            'write it as {"type": "expect_…", "kwargs": {…}}, as Great Expectations names it, then ',
+                            'write it as {"type": "expect_…", "kwargs": {…}}, as Great Expectations names it, '
+                            'with "severity": "warning" if it is only to be told, then ',
                             Replan(pipeline),
                         ),
                         about(text=text),
@@ -156,6 +176,11 @@ def user_expectations(pipeline: str, writes: Sequence[PlannedWrite]) -> dict[str
     if findings:
         raise Refused(*findings)
     return expected
+
+
+def _is_error(result: ExpectationValidationResult) -> bool:
+    """Whether a batch is not published if the expectation is not met."""
+    return result.expectation_config is None or result.expectation_config.severity is not FailureSeverity.WARNING
 
 
 def _about_the_batch(plan: Plan, evidence: Evidence) -> Iterator[Question]:

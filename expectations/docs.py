@@ -63,6 +63,7 @@ class Page:
     moved: pd.DataFrame
     sections: Sequence[JudgedTable]
     receipts: Sequence[Receipt] = ()
+    warnings: Sequence[Finding] = ()
 
 
 def publish(site: Site, plan: Plan, page: Page) -> str:
@@ -110,6 +111,7 @@ def _figures(plan: Plan, page: Page, effort: Effort | None) -> dict[str, Any]:
     moved = page.moved[page.moved["kind"] != Role.STATE.value]
     return {
         "records": page.records,
+        "warnings": len(page.warnings),
         "moved": int(moved["records"].sum()),
         "seconds": effort.seconds if effort else None,
         "cpu_seconds": effort.cpu_milliseconds / 1000 if effort and effort.cpu_milliseconds is not None else None,

@@ -24,7 +24,7 @@ from partitioning.commands import Replan, Shown
 from partitioning.documents.document import canonical
 from partitioning.documents.ledger import Ledger
 from partitioning.documents.stores import store_at
-from partitioning.errors import Refused
+from partitioning.errors import Finding, Refused
 from partitioning.explain.explain import explain
 from partitioning.explain.missing import missing
 from partitioning.model.occasion import as_time
@@ -171,11 +171,11 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
         receipts=tuple(attempt.receipts.values()),
     )
     report = canonical(judgement.results)
-    ledger.store.put(f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt.number}/judgement.json", report)
+    ledger.store.put(_judgement_key(planned, attempt.number), report)
     if not judgement.success:
         ledger.close_attempt(planned.batch, attempt.number, report)
         raise Refused(*judgement.findings)
-    return _decided(publication.decide(attempt, judgement.why))
+    return _decided(publication.decide(attempt, judgement.why)) + "".join(map(_as_warning, judgement.warnings))
 
 
 def publish(batch: BatchRef) -> str:
@@ -212,6 +212,8 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
         except Refused as refusal:
             # The batch is decided, and is not audited again.
             unread = [f"What was read is not shown: {finding.what}, {finding.where}" for finding in refusal.findings]
+    found = warnings(ledger, planned, attempt.number)
+    warned = [f"Warning: {' '.join(warning.what.split())}" for warning in found]
     page = docs_folder / planned.pipeline / "index.html"
     return "\n".join(
         [
@@ -221,11 +223,25 @@ def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  
             *((f"- Its task groups ran {attempt.effort}",) if attempt.effort else ()),
             f"- {in_markdown(_decided(verdict) if verdict else 'The batch is not decided yet')}",
             f"- {in_markdown(_published(commit) if commit else 'Nothing is published yet')}",
+            *(f"- {in_markdown(told)}" for told in warned),
             *(f"- {in_markdown(told)}" for told in (unread if verdict else _failed(ledger, planned, shown))),
             f"- {in_markdown(f'The plan is {batch.plan_uri}, {batch.digest}')}",
             f"- {in_markdown(f'Data Docs: {page}')}",
         ]
     )
+
+
+def warnings(ledger: Ledger, planned: Plan, attempt: int) -> tuple[Finding, ...]:
+    """The unmet expectations of an attempt that are warnings, if it was judged."""
+    return found_by(ledger.store.get(_judgement_key(planned, attempt)), "warnings")
+
+
+def _judgement_key(planned: Plan, attempt: int) -> str:
+    return f"{planned.pipeline}/audits/{planned.batch}/attempt-{attempt}/judgement.json"
+
+
+def _as_warning(found: Finding) -> str:
+    return f"; warning: {found.what.splitlines()[0]}"
 
 
 def outcome(ledger: Ledger, planned: Plan) -> Outcome:

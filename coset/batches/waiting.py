@@ -19,9 +19,10 @@ def waits_for(ledger: Ledger, batch: int) -> tuple[Finding, ...]:
     return last if last == before else ()
 
 
-def found_by(report: bytes | None) -> tuple[Finding, ...]:
-    """What the report of a failed check found; nothing, if another version of Coset wrote it in its own way."""
+def found_by(report: bytes | None, kind: str = "findings") -> tuple[Finding, ...]:
+    """What the report of a check found, or its `warnings`; nothing, if another version of Coset wrote it in its own
+    way."""
     try:
-        return msgspec.convert(json.loads(report or b"{}").get("findings", ()), tuple[Finding, ...])
+        return msgspec.convert(json.loads(report or b"{}").get(kind, ()), tuple[Finding, ...])
     except msgspec.ValidationError:
         return ()

@@ -151,6 +151,7 @@ def _plan(pipeline: Pipeline, root: str, options: RunOptions) -> tuple[BatchRef 
 def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
     """What is stored of a batch, for programs."""
     verdict, commit = ledger.verdict(plan.batch), ledger.commit(plan.batch)
+    attempt = Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))
     return {
         "pipeline": plan.pipeline,
         "batch": plan.batch,
@@ -158,7 +159,8 @@ def _outcome(ledger: Ledger, plan: Plan) -> dict[str, Any]:
         "outcome": steps.outcome(ledger, plan),
         "records": plan.records,
         "ranges": [str(offsets) for offsets in plan.ranges()],
-        "ran": _ran(Attempt(ledger, plan, verdict.attempt if verdict else ledger.attempt(plan.batch))),
+        "ran": _ran(attempt),
+        "warnings": [found.what for found in steps.warnings(ledger, plan, attempt.number)],
         "verdict": _verdict(verdict),
         "tables": _tables(commit),
     }

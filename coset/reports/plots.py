@@ -35,6 +35,7 @@ _COUNT, _SECONDS = "{:,}".format, "{:,.1f} s".format
 
 FIGURES = (
     Figure("records", "Records", _COUNT),
+    Figure("warnings", "Warnings", _COUNT),
     Figure("seconds", "Took", _SECONDS),
     Figure("cpu_seconds", "CPU", _SECONDS),
     Figure("read_bytes", "Read", size),

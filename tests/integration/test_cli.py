@@ -408,3 +408,20 @@ def test_the_name_of_a_pipeline_is_enough_from_any_folder(s3: object, store: Sto
         check=False,
     )
     assert json.loads(done.stdout)["pipeline"] == "tail_activity", done.stderr
+
+
+def test_a_warning_is_told_by_the_check_and_by_the_report(landed: Store, tmp_path: Path) -> None:
+    rule = '{"type": "expect_column_values_to_be_null", "kwargs": {"column": "tailnum"}, "severity": "warning"}'
+    file = tmp_path / "warned.py"
+    file.write_text(
+        "from coset import Pipeline\n"
+        f"pipeline = Pipeline('warned', source={f'{landed.root}/topics'!r})\n"
+        "flights = pipeline.stream('flights', key='tailnum', partitions=4)\n"
+        f"flights.select('delay', name='kept').write('kept', expect=({rule},))\n"
+    )
+    done = coset("run", str(file), "--runner", "local", "--docs", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert "; warning: Result table kept, not met: tailnum values must be null." in done.stderr
+    assert "- Warning: Result table kept, not met: tailnum values must be null." in done.stdout
+    (warning,) = json.loads(coset("report", str(file), "--json").stdout)["warnings"]
+    assert warning.startswith("Result table kept, not met: tailnum values must be null.\n    - ")

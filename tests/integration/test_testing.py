@@ -60,6 +60,18 @@ def test_an_expectation_that_is_not_met_is_refused_and_so_is_a_stream_that_there
         run(spent(), {"orders": [{"amount": 3}]})
 
 
+def test_a_warning_is_told_and_published() -> None:
+    pipeline = spent()
+    least = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "spent", "min_value": 35}}
+    pipeline.flow("totals").write("again", expect=({**least, "severity": "warning"},))
+    published = run(pipeline, {"orders": ORDERS})
+    assert [row["spent"] for row in published["again"]] == [30, 34, 38, 42, 46]
+    assert re.search(r"\d+ of \d+ expectations met", published.verdicts[0])
+    pipeline.flow("totals").write("more", expect=({**least, "severity": "fatal"},))
+    with pytest.raises(Refused, match='with "severity": "warning" if it is only to be told'):
+        run(pipeline, {"orders": ORDERS})
+
+
 def test_tombstones_late_columns_and_declared_types_are_as_in_topics() -> None:
     pipeline = Pipeline("models", source="kafka://broker:9092")
     declared = {"seats": "SMALLINT", "gone": "BOOLEAN"}

@@ -161,3 +161,22 @@ def test_who_logs_at_info_reads_nothing_of_great_expectations_itself() -> None:
     code = "import logging; logging.basicConfig(level=logging.INFO); import expectations.checkpoint"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "great_expectations" not in done.stderr
+
+
+def test_a_warning_keeps_no_batch_from_being_published_and_stands_on_its_page(tmp_path: Path) -> None:
+    rule = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "seats", "max_value": 3}}
+    outputs = {"delays": pd.DataFrame({"tailnum": ["N1", "N2"], "seats": [2, 9], "_task": [0, 1]})}
+    plan, seen = batch(rule | {"severity": "warning"})
+    judgement = judged(plan, seen, outputs, site=Site(tmp_path, MemoryStore()))
+    assert judgement.success
+    assert judgement.findings == ()
+    (warning,) = judgement.warnings
+    assert warning.what.startswith("Result table delays, not met: seats values must be less than or equal to 3.")
+    assert judgement.why.met == judgement.why.expectations - 1
+    page = Path(judgement.page or "").read_text()
+    assert "✓ Proved." in page
+    assert "Warning; it does not keep the batch from being published." in page
+    plan, seen = batch(rule)
+    failed = judged(plan, seen, outputs)
+    assert not failed.success
+    assert failed.warnings == ()
