@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coset.airflow.asset import published
     from coset.airflow.backfill_dag import coset_backfill_dag, coset_undo_dag
     from coset.airflow.batch_dag import coset_dag
     from coset.airflow.notifier import CosetNotifier, late
     from coset.airflow.places import Place
 
-__all__ = ["CosetNotifier", "Place", "coset_backfill_dag", "coset_dag", "coset_undo_dag", "late"]
+__all__ = ["CosetNotifier", "Place", "coset_backfill_dag", "coset_dag", "coset_undo_dag", "late", "published"]
 
 _WHERE = {
     "CosetNotifier": "notifier",
@@ -21,6 +22,7 @@ _WHERE = {
     "coset_dag": "batch_dag",
     "coset_undo_dag": "backfill_dag",
     "late": "notifier",
+    "published": "asset",
 }
 
 

@@ -12,6 +12,7 @@ from airflow.sdk import DAG, Param, TriggerRule, chain, get_current_context, tas
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.types import DagRunType
 
+from coset.airflow.asset import announce, ends_of_publishing
 from coset.airflow.dag_names import BACKFILL, TAG
 from coset.airflow.deployment import docs_folder, store_root
 from coset.airflow.notifier import CosetNotifier, Watched, with_callbacks
@@ -109,7 +110,7 @@ def batch_tasks(
             case RunWaves():
                 yield from (_run_wave(step, planned, places, wave, at_once) for wave in range(waves))
             case OfBatch():
-                made = _batch_task(step, step.does)(planned["batch"])
+                made = _batch_task(step, step.does, pipeline)(planned["batch"])
                 yield linked(made) if step.name in _WITH_PAGE else made
             case OfPipeline():
                 yield _pipeline_task(step, step.does, pipeline)()
@@ -117,12 +118,16 @@ def batch_tasks(
                 assert_never(step.does)
 
 
-def _batch_task(step: BatchStep, does: OfBatch) -> Any:
-    @task(task_id=step.name, trigger_rule=_TRIGGERS[step.trigger], doc_md=step.what)
+def _batch_task(step: BatchStep, does: OfBatch, pipeline: Pipeline) -> Any:
+    ends: dict[str, Any] = ends_of_publishing(pipeline) if step.name == PUBLISH else {}
+
+    @task(task_id=step.name, trigger_rule=_TRIGGERS[step.trigger], doc_md=step.what, **ends)
     def perform(ref: dict[str, str]) -> None:
         with failures():
             said = does.perform(BatchRef(**ref), Surroundings(docs_folder(), shown()))
             say_page(said) if does.page else say(said)
+            if ends:
+                announce(BatchRef(**ref), get_current_context())
 
     return perform
 

@@ -1,0 +1,81 @@
+"""The asset of a pipeline in Airflow: it has one event for each published batch, on which other DAGs are scheduled.
+
+An event is a bell, not a proof: who hears it reads the tables, or the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from partitioning.documents.ledger import Ledger
+from partitioning.model.plan import Plan
+from partitioning.model.verdict import Commit, Decision, Verdict
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from coset.batches.ref import BatchRef
+    from partitioning.authoring.pipeline import Pipeline
+
+# The most bytes that an event has as JSON: each run that it starts carries it.
+MOST_BYTES = 2000
+# How far apart the clocks of a worker and of Airflow's database may be.
+_CLOCKS = timedelta(days=1)
+
+
+def published(pipeline: Pipeline | str) -> Asset:
+    """The asset that has an event for each published batch of a pipeline: `schedule=[published("tail_activity")]`."""
+    name = pipeline if isinstance(pipeline, str) else pipeline.name
+    return Asset(name=f"coset.{name}", uri=f"x-coset://{name}")
+
+
+def ends_of_publishing(pipeline: Pipeline) -> dict[str, list[Any]]:
+    """The inlets and outlets of the task that publishes. It sees the events that there are, so as to add none twice;
+    an outlet that is the asset itself would add one at each success."""
+    asset = published(pipeline)
+    return {"inlets": [asset], "outlets": [AssetAlias(asset.name)]}
+
+
+def announce(batch: BatchRef, context: Context) -> None:
+    """Add the event of a batch that is published, if it has none yet. Airflow keeps it if the task succeeds."""
+    ledger, plan = batch.load()
+    verdict, commit = ledger.verdict(plan.batch), ledger.commit(plan.batch)
+    if verdict is None or commit is None or verdict.decision is not Decision.PUBLISH:
+        return
+    asset, told = published(plan.pipeline), event(ledger, plan, verdict, commit)
+    before = context["inlet_events"][asset]
+    if verdict.taken is not None:
+        decided = datetime.fromtimestamp(verdict.taken.ended / 1000, UTC)
+        before = before.after((decided - _CLOCKS).isoformat())
+    if not _among(before, told):
+        context["outlet_events"][AssetAlias(asset.name)].add(asset, extra=told)
+
+
+def event(ledger: Ledger, plan: Plan, verdict: Verdict, commit: Commit) -> dict[str, Any]:
+    """What the event of a batch says, in at most `MOST_BYTES`: of many tables the last are left out, and counted."""
+    told = {
+        "batch": plan.batch,
+        "plan": commit.plan,
+        "plan_uri": ledger.uri(ledger.key("plans", plan.batch)),
+        "verdict": commit.verdict,
+        "attempt": verdict.attempt,
+        "judged": str(verdict.why),
+        "records": plan.records,
+    }
+    tables = {each.table: each.version for each in commit.tables}
+    left_out = 0
+    while len(json.dumps(said := told | {"tables": tables, "tables_left_out": left_out})) > MOST_BYTES and tables:
+        tables.popitem()
+        left_out += 1
+    return said
+
+
+def _among(events: Iterable[Any], told: dict[str, Any]) -> bool:
+    """Whether the event of this batch is there: of the same plan, in the same store."""
+    identity = ("plan", "plan_uri")
+    return any(all(each.extra.get(name) == told[name] for name in identity) for each in events)
