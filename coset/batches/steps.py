@@ -18,6 +18,7 @@ from msgspec import to_builtins
 from coset.batches.attempt import Attempt
 from coset.batches.ref import BatchRef
 from coset.batches.waiting import found_by
+from coset.lineage import emitting
 from partitioning.authoring.pipeline import Pipeline
 from partitioning.authoring.settings import DEFAULTS, Settings
 from partitioning.commands import Replan, Shown
@@ -54,6 +55,8 @@ def plan(
 
     store = store_at(store_root)
     taken = take_up(pipeline, store, settings, again=again)
+    if taken.plan is not None:
+        emitting.tell_start(Ledger(store, taken.plan.pipeline), taken.plan)
     return (BatchRef.of(store, taken.plan) if taken.plan else None), taken.sentence
 
 
@@ -72,7 +75,10 @@ def abandon(pipeline: Pipeline, store_root: str, why: str) -> Verdict:
     from coset.reports import batch_index  # noqa: PLC0415
 
     store = store_at(store_root)
-    verdict = publication.abandon(Ledger(store, pipeline.name), why)
+    ledger = Ledger(store, pipeline.name)
+    verdict = publication.abandon(ledger, why)
+    if (planned := ledger.plan(verdict.batch)) is not None:
+        emitting.tell_given_up(ledger, planned, verdict)
     when = as_time(verdict.taken.ended) if verdict.taken else ""
     batch_index.give_up(store, pipeline.name, verdict.batch, verdict.attempt, why, when)
     return verdict
@@ -126,7 +132,9 @@ def audit(batch: BatchRef) -> str:
         *without_digests(ledger, planned, attempt, read),
     )
     if findings:
-        ledger.close_attempt(planned.batch, attempt, canonical({"findings": to_builtins(findings)}))
+        closed = canonical({"findings": to_builtins(findings)})
+        ledger.close_attempt(planned.batch, attempt, closed)
+        emitting.tell_failure(ledger, planned, attempt, closed)
         raise Refused(*findings)
     tables = auditing.audit_of(ledger, planned, attempt, read)
     coverage = tables.coverage
@@ -174,6 +182,7 @@ def check(batch: BatchRef, docs_folder: Path) -> str:
     ledger.store.put(_judgement_key(planned, attempt.number), report)
     if not judgement.success:
         ledger.close_attempt(planned.batch, attempt.number, report)
+        emitting.tell_failure(ledger, planned, attempt.number, report)
         raise Refused(*judgement.findings)
     return _decided(publication.decide(attempt, judgement.why)) + "".join(map(_as_warning, judgement.warnings))
 
@@ -190,7 +199,9 @@ def publish(batch: BatchRef) -> str:
 
     ledger, planned = batch.load()
     finish(ledger.store, planned.pipeline)
-    return f"{_published(publication.publish(ledger, planned))}{mirror(ledger)}"
+    commit = publication.publish(ledger, planned)
+    emitting.tell_published(ledger, planned)
+    return f"{_published(commit)}{mirror(ledger)}"
 
 
 def report(batch: BatchRef, docs_folder: Path, shown: Shown = Shown()) -> str:  # noqa: B008  it is a value

@@ -1,0 +1,1 @@
+"""Lineage: batches as OpenLineage events, for the catalogues of others."""

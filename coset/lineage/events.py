@@ -1,0 +1,115 @@
+"""Events: what became of an attempt, as OpenLineage's run events. Functions of values: they read and send nothing.
+
+The job is the pipeline. The run is an attempt: its id comes from the plan's digest and the attempt's number, so whoever
+tells of it again tells of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.generated.base import DatasetFacet, RunFacet
+from openlineage.client.generated.data_quality_assertions_dataset import DataQualityAssertionsDatasetFacet
+from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
+from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
+from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
+
+from coset.lineage import facets
+from coset.lineage.datasets import of_stream, of_table
+from coset.lineage.facets import PRODUCER
+from partitioning.documents.document import digest
+from partitioning.model.occasion import as_iso
+from partitioning.model.plan import Plan, PlannedWrite
+from partitioning.model.verdict import Commit, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRun:
+    """An attempt to tell of: its plan, its number, the root of its store, and the namespace of its job."""
+
+    plan: Plan
+    attempt: int
+    root: str
+    namespace: str
+
+    @property
+    def run(self) -> UUID:
+        """The id of its run."""
+        return uuid5(NAMESPACE_URL, f"coset:{digest(self.plan)}:{self.attempt}")
+
+
+def started(told: AttemptRun, at: int) -> RunEvent:
+    """It is about to run; `at` is in milliseconds since 1970."""
+    return _event(told, RunState.START, at, {}, [_output(told, write) for write in told.plan.writes()])
+
+
+def failed(told: AttemptRun, at: int, judgement: Mapping[str, Any]) -> RunEvent:
+    """It was closed by its audit or its check, whose findings and results are the judgement."""
+    what = "\n".join(found["what"] for found in judgement["findings"])
+    run: dict[str, RunFacet] = {"errorMessage": ErrorMessageRunFacet(what, "PYTHON", producer=PRODUCER)}
+    return _event(told, RunState.FAIL, at, run | _tests(judgement), _outputs(told, judgement))
+
+
+def given_up(told: AttemptRun, verdict: Verdict, at: int) -> RunEvent:
+    """Somebody gave it up."""
+    why = ErrorMessageRunFacet(f"given up: {verdict.why}", "PYTHON", producer=PRODUCER)
+    return _event(told, RunState.ABORT, at, {"errorMessage": why}, [])
+
+
+def completed(told: AttemptRun, verdict: Verdict, commit: Commit, at: int, judgement: Mapping[str, Any]) -> RunEvent:
+    """It is published: each table with its Delta version and what was written."""
+    versions = {each.table: each.version for each in commit.tables}
+    outputs = _outputs(told, judgement)
+    for write, output in zip(told.plan.writes(), outputs, strict=True):
+        table = write.declared.table
+        files = verdict.rows_of(table)
+        written = OutputStatisticsOutputDatasetFacet(
+            sum(file.records for file in files), sum(file.size for file in files), len(files), producer=PRODUCER
+        )
+        version = DatasetVersionDatasetFacet(str(versions[table]), producer=PRODUCER)
+        output.facets = {**(output.facets or {}), "version": version}
+        output.outputFacets = {**(output.outputFacets or {}), "outputStatistics": written}
+    return _event(told, RunState.COMPLETE, at, _tests(judgement), outputs)
+
+
+def _event(
+    told: AttemptRun, state: RunState, at: int, run: Mapping[str, RunFacet], outputs: list[OutputDataset]
+) -> RunEvent:
+    offsets = facets.offsets(told.plan, digest(told.plan))
+    inputs = [InputDataset(*of_stream(stream.declared)) for stream in told.plan.streams]
+    return RunEvent(
+        eventTime=as_iso(at),
+        eventType=state,
+        run=Run(str(told.run), {"coset_offsets": offsets, **run}),
+        job=Job(told.namespace, told.plan.pipeline),
+        inputs=inputs,
+        outputs=outputs,
+        producer=PRODUCER,
+    )
+
+
+def _tests(judgement: Mapping[str, Any]) -> dict[str, RunFacet]:
+    return {"test": facets.tests(judgement)} if judgement.get("results") else {}
+
+
+def _outputs(told: AttemptRun, judgement: Mapping[str, Any]) -> list[OutputDataset]:
+    outputs = []
+    for write in told.plan.writes():
+        output = _output(told, write)
+        if asserted := facets.assertions(judgement, write.declared.table):
+            # The specification has this facet for inputs. Of an output it is a facet with the same schema.
+            own: Any = {"dataQualityAssertions": DataQualityAssertionsDatasetFacet(asserted, producer=PRODUCER)}
+            output.outputFacets = own
+        outputs.append(output)
+    return outputs
+
+
+def _output(told: AttemptRun, write: PlannedWrite) -> OutputDataset:
+    columns = [SchemaDatasetFacetFields(column.name, column.type) for column in write.columns]
+    schema: dict[str, DatasetFacet] = {"schema": SchemaDatasetFacet(columns, producer=PRODUCER)}
+    return OutputDataset(*of_table(told.root, write.declared.table), facets=schema)
